@@ -1,0 +1,56 @@
+# `make demo` and `make test` work from a bare clone: they need python3 (3.10 or newer), a C++ compiler and make.
+PYTHON ?= python3
+BENCH_JSON ?= benchmarks/results/latest.json
+
+bin := .venv/bin
+pip := $(bin)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+native_sources := CMakeLists.txt $(wildcard csrc/*)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test test-all bench lint docs demo clean
+
+help:  ## show the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name text; do printf '  make %-9s %s\n' "$$name" "$$text"; done
+
+setup: .venv/.package  ## fill .venv with pinned tools and the package, editable; repeats only what has changed
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+.venv/.tools: pyproject.toml constraints.txt | .venv/bin/python
+	$(pip) torch numpy scikit-build-core cmake ninja
+	@touch $@
+
+# Editable: src/ is used in place, csrc/ is compiled into build/ and only what changed is compiled again.
+.venv/.package: .venv/.tools $(native_sources)
+	$(pip) --no-build-isolation --config-settings=build-dir=build/editable -e '.[dev]'
+	@touch $@
+
+.venv/.docs: .venv/.package
+	$(pip) --no-build-isolation --config-settings=build-dir=build/editable -e '.[dev,docs]'
+	@touch $@
+
+test: setup  ## the tests that take a few minutes
+	$(bin)/python -m pytest -q -m 'not slow'
+
+test-all: setup  ## all tests
+	$(bin)/python -m pytest -q
+
+bench: setup  ## measure the engine on this machine, into BENCH_JSON
+	@mkdir -p $(dir $(BENCH_JSON))
+	$(bin)/linfdist bench --json $(BENCH_JSON)
+
+lint: setup  ## ruff and mypy
+	$(bin)/ruff check .
+	$(bin)/ruff format --check .
+	$(bin)/mypy
+
+docs: .venv/.docs  ## build the documentation into site/
+	NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --strict --quiet
+
+demo: setup  ## what can run here, then a small network on handwritten digits
+	$(bin)/linfdist info
+	$(bin)/python examples/digits.py
+
+clean:  ## remove what the targets above have made
+	rm -rf .venv build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis
