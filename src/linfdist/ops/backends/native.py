@@ -1,0 +1,72 @@
+"""The C++ backend: one shared library beside the package, loaded on first use."""
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import linfdist
+
+name = "native"
+
+DTYPES = (torch.float32, torch.float64)
+
+
+@functools.cache
+def missing() -> str:
+    """Why the library cannot be used at all; empty once it is loaded."""
+    folders = [Path(folder) for folder in linfdist.__path__]  # an editable install has two: of the library and of src
+    libraries = [file for folder in folders for file in sorted(folder.glob("_native.*"))]
+    if not libraries:
+        notes = [file.read_text().strip() for folder in folders for file in folder.glob("_no_native.txt")]
+        return f"not built: {notes[0]}" if notes else "not built: run `make setup` or `pip install .`"
+    try:
+        torch.ops.load_library(str(libraries[0]))
+    except OSError as error:
+        return f"built, but does not load: {error}"
+    return ""
+
+
+def unsupported(x: Tensor, w: Tensor) -> list[str]:
+    reasons = [missing()] if missing() else []
+    if x.device.type != "cpu":
+        reasons.append(f"needs tensors on cpu, got {x.device.type}")
+    if x.dtype not in DTYPES:
+        reasons.append(f"needs float32 or float64, got {x.dtype}")
+    return reasons
+
+
+def isa() -> str:
+    """The instruction set in use; LINFDIST_ISA forces one."""
+    return str(_operator("isa")())
+
+
+def isas() -> list[str]:
+    """The instruction sets that are compiled in and that this CPU has, best first."""
+    return str(_operator("isas")()).split(",")
+
+
+@functools.cache
+def _operator(name: str) -> Callable[..., Any]:
+    if missing():
+        raise RuntimeError(f"the native backend is {missing()}")
+    return getattr(torch.ops.linfdist_native, name).default
+
+
+def _function(name: str) -> Callable[..., Any]:
+    def call(*args: Any) -> Any:
+        return _operator(name)(*args)
+
+    return call
+
+
+inf_dist = _function("inf_dist")
+inf_dist_argmax = _function("inf_dist_argmax")
+inf_dist_backward = _function("inf_dist_backward")
+p_dist = _function("p_dist")
+p_dist_backward = _function("p_dist_backward")
+box_dist = _function("box_dist")
+box_dist_argmax = _function("box_dist_argmax")

@@ -1,0 +1,159 @@
+"""The operators `torch.ops.linfdist.*`: what `torch.compile`, `torch.export` and `vmap` see.
+
+Each is defined once for every device, runs on the picked backend, and comes with a fake kernel (shapes only) and a
+batching rule (`batching`). Gradients are the business of `dist` and `box`.
+
+p is a 0-dim tensor here, not a float, so that a compiled training step reads it at run time instead of being compiled
+again whenever it changes; for the same reason the p-operators take p = inf as well.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .backends import Ints
+from .geometry import Geometry, output_size
+from .select import pick_backend
+
+GEOMETRY = "int[] stride, int[] padding, int[] dilation, int groups"
+
+
+def operator(arguments: str, returns: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a function as the operator of its name."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        name = f"linfdist::{function.__name__}"
+        torch.library.define(name, f"({arguments}) -> {returns}", tags=(torch.Tag.pt2_compliant_tag,))
+        torch.library.impl(name, "default")(function)
+        return getattr(torch.ops.linfdist, function.__name__).default
+
+    return register
+
+
+# --- implementations ------------------------------------------------------------------------------
+
+
+@operator(f"Tensor x, Tensor w, {GEOMETRY}", "Tensor")
+def inf_dist(x: Tensor, w: Tensor, *geometry: Any) -> Tensor:
+    return pick_backend(x, w).inf_dist(x.contiguous(), w.contiguous(), *geometry)
+
+
+@operator(f"Tensor x, Tensor w, {GEOMETRY}", "(Tensor, Tensor)")
+def inf_dist_argmax(x: Tensor, w: Tensor, *geometry: Any) -> tuple[Tensor, Tensor]:
+    return pick_backend(x, w).inf_dist_argmax(x.contiguous(), w.contiguous(), *geometry)
+
+
+@operator(
+    f"Tensor grad, Tensor y, Tensor where, SymInt[] x_shape, SymInt[] w_shape, {GEOMETRY}, bool need_x, bool need_w",
+    "(Tensor, Tensor)",
+)
+def inf_dist_backward(
+    grad: Tensor, y: Tensor, where: Tensor, x_shape: Ints, w_shape: Ints, *rest: Any
+) -> tuple[Tensor, Tensor]:
+    backend = pick_backend(grad, y)
+    return backend.inf_dist_backward(grad.contiguous(), y.contiguous(), where.contiguous(), x_shape, w_shape, *rest)
+
+
+@operator(f"Tensor x, Tensor w, Tensor p, {GEOMETRY}", "Tensor")
+def p_dist(x: Tensor, w: Tensor, p: Tensor, *geometry: Any) -> Tensor:
+    backend, x, w, power = pick_backend(x, w), x.contiguous(), w.contiguous(), _power_of(p)
+    return backend.inf_dist(x, w, *geometry) if power == math.inf else backend.p_dist(x, w, power, *geometry)
+
+
+@operator(
+    f"Tensor grad, Tensor x, Tensor w, Tensor y, Tensor p, {GEOMETRY}, bool need_x, bool need_w", "(Tensor, Tensor)"
+)
+def p_dist_backward(
+    grad: Tensor, x: Tensor, w: Tensor, y: Tensor, p: Tensor,
+    stride: Ints, padding: Ints, dilation: Ints, groups: int, need_x: bool, need_w: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    backend, power, rest = pick_backend(x, w), _power_of(p), (stride, padding, dilation, groups, need_x, need_w)
+    grad, x, w, y = (tensor.contiguous() for tensor in (grad, x, w, y))
+    if power < math.inf:
+        return backend.p_dist_backward(grad, x, w, y, power, *rest)
+    _, where = backend.inf_dist_argmax(x, w, stride, padding, dilation, groups)
+    return backend.inf_dist_backward(grad, y, where, x.shape, w.shape, *rest)
+
+
+@operator(f"Tensor lower, Tensor upper, Tensor w, {GEOMETRY}", "(Tensor, Tensor)")
+def box_dist(lower: Tensor, upper: Tensor, w: Tensor, *geometry: Any) -> tuple[Tensor, Tensor]:
+    return pick_backend(lower, w).box_dist(lower.contiguous(), upper.contiguous(), w.contiguous(), *geometry)
+
+
+@operator(f"Tensor lower, Tensor upper, Tensor w, {GEOMETRY}", "(Tensor, Tensor, Tensor, Tensor)")
+def box_dist_argmax(lower: Tensor, upper: Tensor, w: Tensor, *geometry: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return pick_backend(lower, w).box_dist_argmax(lower.contiguous(), upper.contiguous(), w.contiguous(), *geometry)
+
+
+def _power_of(p: Tensor) -> float:
+    value = float(p)
+    if not value >= 1:
+        raise ValueError(f"p must be a real number in [1, inf], got {value}")
+    return value
+
+
+# --- fake kernels ---------------------------------------------------------------------------------
+
+
+def _new_output(x: Tensor, w: Tensor, geometry: Sequence[Any], dtype: torch.dtype | None = None) -> Tensor:
+    return x.new_empty(x.shape[0], w.shape[0], *output_size(x.shape, w.shape, Geometry(*geometry)), dtype=dtype)
+
+
+@torch.library.register_fake("linfdist::inf_dist")
+def _(x: Tensor, w: Tensor, *geometry: Any) -> Tensor:
+    return _new_output(x, w, geometry)
+
+
+@torch.library.register_fake("linfdist::inf_dist_argmax")
+def _(x: Tensor, w: Tensor, *geometry: Any) -> tuple[Tensor, Tensor]:
+    return _new_output(x, w, geometry), _new_output(x, w, geometry, torch.int32)
+
+
+@torch.library.register_fake("linfdist::inf_dist_backward")
+def _(grad: Tensor, y: Tensor, where: Tensor, x_shape: Ints, w_shape: Ints, *rest: Any) -> tuple[Tensor, Tensor]:
+    need_x, need_w = rest[-2:]
+    return grad.new_empty(x_shape if need_x else 0), grad.new_empty(w_shape if need_w else 0)
+
+
+@torch.library.register_fake("linfdist::p_dist")
+def _(x: Tensor, w: Tensor, p: Tensor, *geometry: Any) -> Tensor:
+    return _new_output(x, w, geometry)
+
+
+@torch.library.register_fake("linfdist::p_dist_backward")
+def _(grad: Tensor, x: Tensor, w: Tensor, y: Tensor, p: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    need_x, need_w = rest[-2:]
+    return grad.new_empty(x.shape if need_x else 0), grad.new_empty(w.shape if need_w else 0)
+
+
+@torch.library.register_fake("linfdist::box_dist")
+def _(lower: Tensor, upper: Tensor, w: Tensor, *geometry: Any) -> tuple[Tensor, Tensor]:
+    return _new_output(lower, w, geometry), _new_output(lower, w, geometry)
+
+
+@torch.library.register_fake("linfdist::box_dist_argmax")
+def _(lower: Tensor, upper: Tensor, w: Tensor, *geometry: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    values = (_new_output(lower, w, geometry), _new_output(lower, w, geometry))
+    return *values, _new_output(lower, w, geometry, torch.int32), _new_output(lower, w, geometry, torch.int32)
+
+
+# --- a gradient wanted of a values-only operator, as in an exported program -----------------------
+
+
+@torch.library.impl("linfdist::inf_dist", "Autograd")
+def _(x: Tensor, w: Tensor, *geometry: Any) -> Tensor:
+    if torch.is_grad_enabled() and (x.requires_grad or w.requires_grad):
+        return inf_dist_argmax(x, w, *geometry)[0]
+    with torch._C._AutoDispatchBelowAutograd():
+        return inf_dist(x, w, *geometry)
+
+
+@torch.library.impl("linfdist::box_dist", "Autograd")
+def _(lower: Tensor, upper: Tensor, w: Tensor, *geometry: Any) -> tuple[Tensor, Tensor]:
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (lower, upper, w)):
+        return box_dist_argmax(lower, upper, w, *geometry)[:2]
+    with torch._C._AutoDispatchBelowAutograd():
+        return box_dist(lower, upper, w, *geometry)

@@ -1,0 +1,90 @@
+"""Which backend computes: the one LINFDIST_BACKEND names, else the first that can."""
+
+import os
+import warnings
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .backends import Backend, native, reference
+
+BACKENDS: dict[str, Backend] = {"native": native, "reference": reference}  # best first; the last runs anything
+LARGE = 1 << 28  # terms |x_i - w_i|, about a second of the reference backend
+
+
+@dataclass(frozen=True)
+class BackendStatus:
+    """What a backend can do here, for float32 tensors on the CPU; `reasons` says why it is not available."""
+
+    name: str
+    available: bool
+    reasons: tuple[str, ...]
+    detail: str
+
+
+def backends() -> list[BackendStatus]:
+    """What can run here, best first, and why the rest cannot."""
+    probe = torch.empty(0)
+    statuses = []
+    for name, backend in BACKENDS.items():
+        reasons = backend.unsupported(probe, probe)
+        detail = "plain torch, any device"
+        if name == "native":
+            try:
+                detail = "" if reasons else f"{native.isa()} (of {', '.join(native.isas())})"
+            except RuntimeError as error:  # LINFDIST_ISA names one that cannot run
+                reasons, detail = [str(error)], ""
+        statuses.append(BackendStatus(name, not reasons, tuple(reasons), detail))
+    return statuses
+
+
+def pick_backend(x: Tensor, w: Tensor) -> Backend:
+    """The backend for images x and kernels w (in the backward, any two tensors of their dtype and device)."""
+    forced = os.environ.get("LINFDIST_BACKEND", "")
+    if forced:
+        return _forced_backend(forced, x, w)
+    backend = next(backend for backend in BACKENDS.values() if not backend.unsupported(x, w))
+    if backend is reference:
+        _warn_of_reference(x, w)
+    return backend
+
+
+def _forced_backend(name: str, x: Tensor, w: Tensor) -> Backend:
+    if name not in BACKENDS:
+        raise ValueError(
+            f"LINFDIST_BACKEND={name!r} is not a backend: set it to one of {', '.join(BACKENDS)}, "
+            "or unset it to use the best one that can run"
+        )
+    reasons = BACKENDS[name].unsupported(x, w)
+    if reasons:
+        raise RuntimeError(
+            f"LINFDIST_BACKEND={name!r} cannot run here ({'; '.join(reasons)}): "
+            "change that, or unset it to use the best backend that can"
+        )
+    return BACKENDS[name]
+
+
+def _warn_of_reference(x: Tensor, w: Tensor) -> None:
+    if x.device.type == "cpu" and native.missing():
+        _warn_once(
+            "missing",
+            f"linfdist runs on its slow reference backend, because the native one is {native.missing()}. "
+            "To get it, reinstall linfdist where a C++ compiler is found; "
+            "to silence this, set LINFDIST_BACKEND=reference.",
+        )
+    elif x.numel() * w.numel() > LARGE * max(1, x.shape[1]):
+        _warn_once(
+            "large",
+            f"linfdist runs on its slow reference backend for tensors of shape {tuple(x.shape)} and {tuple(w.shape)} "
+            f"(native: {'; '.join(native.unsupported(x, w))}). To silence this, set LINFDIST_BACKEND=reference.",
+        )
+
+
+_warned: set[str] = set()
+
+
+def _warn_once(kind: str, message: str) -> None:
+    if kind not in _warned:
+        _warned.add(kind)
+        warnings.warn(message, stacklevel=2)
