@@ -4,7 +4,7 @@ BENCH_JSON ?= benchmarks/results/latest.json
 
 bin := .venv/bin
 pip := $(bin)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
-native_sources := CMakeLists.txt $(wildcard csrc/*)
+native_sources := CMakeLists.txt $(wildcard csrc/*.* csrc/*/*)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test test-all bench lint docs demo clean

@@ -1,0 +1,211 @@
+// The operations as torch ops, through the stable ABI: one library for every torch from 2.10 on and every Python.
+// Python (linfdist/ops) checks shapes, dtypes and values; here only what memory safety needs is checked again.
+#include "engine.h"
+#include "kernels.h"
+#include "parallel.h"
+
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+
+#include <string>
+#include <tuple>
+#include <vector>
+
+namespace linfdist {
+
+void parallel(int64_t n, int64_t grain, const std::function<void(int64_t, int64_t)>& f) {
+  torch::stable::parallel_for(0, n, grain, f);
+}
+
+namespace {
+using torch::headeronly::ScalarType;
+using torch::stable::Tensor;
+using Ints = std::vector<int64_t>;
+
+Geometry geometry(const Ints& x, const Ints& w, const Ints& stride, const Ints& padding, const Ints& dilation, int64_t groups) {
+  STD_TORCH_CHECK(x.size() == 4 && w.size() == 4, "linfdist: x and w must have 4 dimensions");
+  STD_TORCH_CHECK(stride.size() == 2 && padding.size() == 2 && dilation.size() == 2, "linfdist: stride, padding and dilation need 2 numbers");
+  STD_TORCH_CHECK(groups > 0 && x[1] == w[1] * groups && w[0] % groups == 0, "linfdist: channels do not fit the groups");
+  Geometry g{};
+  g.N = x[0], g.C = x[1], g.H = x[2], g.W = x[3];
+  g.O = w[0], g.KH = w[2], g.KW = w[3];
+  g.groups = groups;
+  for (int k = 0; k < 2; ++k) {
+    STD_TORCH_CHECK(stride[k] > 0 && padding[k] >= 0 && dilation[k] > 0, "linfdist: bad stride, padding or dilation");
+    g.stride[k] = stride[k], g.padding[k] = padding[k], g.dilation[k] = dilation[k];
+  }
+  const auto out = [&](int k, int64_t size, int64_t kernel) {
+    const int64_t room = size + 2 * padding[k] - dilation[k] * (kernel - 1) - 1;
+    STD_TORCH_CHECK(room >= 0, "linfdist: the window is larger than the padded input");
+    return room / stride[k] + 1;
+  };
+  g.OH = out(0, g.H, g.KH);
+  g.OW = out(1, g.W, g.KW);
+  return g;
+}
+
+Ints shape(const Tensor& t) {
+  const auto sizes = t.sizes();
+  return Ints(sizes.begin(), sizes.end());
+}
+
+Ints output_shape(const Geometry& g) { return {g.N, g.O, g.OH, g.OW}; }
+
+bool empty(const Geometry& g) { return g.rows() * g.O == 0; }
+
+void check(const Tensor& t, const Ints& expected, ScalarType dtype) {
+  STD_TORCH_CHECK(t.scalar_type() == dtype, "linfdist: tensors differ in dtype");
+  STD_TORCH_CHECK(t.is_contiguous(), "linfdist: tensors must be contiguous");
+  STD_TORCH_CHECK(shape(t) == expected, "linfdist: tensors do not fit each other");
+}
+
+// Calls f with a value of the tensor's number type.
+template <class F>
+void with_type(ScalarType dtype, const F& f) {
+  if (dtype == ScalarType::Float) return f(float());
+  STD_TORCH_CHECK(dtype == ScalarType::Double, "linfdist: needs float32 or float64");
+  f(double());
+}
+
+template <class T>
+const T* in(const Tensor& t) { return static_cast<const T*>(t.const_data_ptr()); }
+template <class T>
+T* out(const Tensor& t) { return static_cast<T*>(t.mutable_data_ptr()); }
+
+Tensor like(const Tensor& t, const Ints& size) { return torch::stable::new_empty(t, size); }
+Tensor zeros(const Tensor& t, const Ints& size) { return torch::stable::new_zeros(t, size); }
+Tensor indices(const Tensor& t, const Ints& size) { return torch::stable::new_zeros(t, size, ScalarType::Int); }
+
+std::tuple<Tensor, Tensor> inf_forward(const Tensor& x, const Tensor& w, const Geometry& g, bool argmax) {
+  check(x, shape(x), x.scalar_type());
+  check(w, shape(w), x.scalar_type());
+  Tensor y = g.inputs() ? like(x, output_shape(g)) : zeros(x, output_shape(g));
+  Tensor where = indices(x, argmax ? output_shape(g) : Ints{0});
+  if (!empty(g) && g.inputs())
+    with_type(x.scalar_type(), [&](auto t) {
+      using T = decltype(t);
+      inf_dist<T>(g, in<T>(x), in<T>(w), out<T>(y), argmax ? out<int32_t>(where) : nullptr);
+    });
+  return {y, where};
+}
+
+Tensor inf_dist_op(Tensor x, Tensor w, Ints stride, Ints padding, Ints dilation, int64_t groups) {
+  return std::get<0>(inf_forward(x, w, geometry(shape(x), shape(w), stride, padding, dilation, groups), false));
+}
+
+std::tuple<Tensor, Tensor> inf_dist_argmax_op(Tensor x, Tensor w, Ints stride, Ints padding, Ints dilation, int64_t groups) {
+  return inf_forward(x, w, geometry(shape(x), shape(w), stride, padding, dilation, groups), true);
+}
+
+std::tuple<Tensor, Tensor> inf_dist_backward_op(Tensor grad, Tensor y, Tensor where, Ints x_shape, Ints w_shape, Ints stride,
+                                                Ints padding, Ints dilation, int64_t groups, bool need_x, bool need_w) {
+  const Geometry g = geometry(x_shape, w_shape, stride, padding, dilation, groups);
+  check(grad, output_shape(g), y.scalar_type());
+  check(y, output_shape(g), y.scalar_type());
+  check(where, output_shape(g), ScalarType::Int);
+  Tensor dx = zeros(y, need_x ? x_shape : Ints{0}), dw = zeros(y, need_w ? w_shape : Ints{0});
+  if (!empty(g) && g.inputs()) {
+    const int32_t* code = in<int32_t>(where);
+    for (int64_t k = 0; k < g.rows() * g.O; ++k)
+      STD_TORCH_CHECK((code[k] < 0 ? ~code[k] : code[k]) < g.inputs(), "linfdist: an arg-max lies outside the window");
+    with_type(y.scalar_type(), [&](auto t) {
+      using T = decltype(t);
+      inf_dist_backward<T>(g, in<T>(grad), in<T>(y), code, need_x ? out<T>(dx) : nullptr, need_w ? out<T>(dw) : nullptr);
+    });
+  }
+  return {dx, dw};
+}
+
+Tensor p_dist_op(Tensor x, Tensor w, double p, Ints stride, Ints padding, Ints dilation, int64_t groups) {
+  const Geometry g = geometry(shape(x), shape(w), stride, padding, dilation, groups);
+  STD_TORCH_CHECK(p >= 1 && p <= 1e300, "linfdist: p must be finite and at least 1");
+  check(x, shape(x), x.scalar_type());
+  check(w, shape(w), x.scalar_type());
+  Tensor y = g.inputs() ? like(x, output_shape(g)) : zeros(x, output_shape(g));
+  if (!empty(g) && g.inputs())
+    with_type(x.scalar_type(), [&](auto t) {
+      using T = decltype(t);
+      p_dist<T>(g, in<T>(x), in<T>(w), p, out<T>(y));
+    });
+  return y;
+}
+
+std::tuple<Tensor, Tensor> p_dist_backward_op(Tensor grad, Tensor x, Tensor w, Tensor y, double p, Ints stride, Ints padding,
+                                              Ints dilation, int64_t groups, bool need_x, bool need_w) {
+  const Geometry g = geometry(shape(x), shape(w), stride, padding, dilation, groups);
+  STD_TORCH_CHECK(p >= 1 && p <= 1e300, "linfdist: p must be finite and at least 1");
+  check(x, shape(x), x.scalar_type());
+  check(w, shape(w), x.scalar_type());
+  check(y, output_shape(g), x.scalar_type());
+  check(grad, output_shape(g), x.scalar_type());
+  Tensor dx = zeros(x, need_x ? shape(x) : Ints{0}), dw = zeros(x, need_w ? shape(w) : Ints{0});
+  if (!empty(g) && g.inputs() && (need_x || need_w))
+    with_type(x.scalar_type(), [&](auto t) {
+      using T = decltype(t);
+      p_dist_backward<T>(g, in<T>(grad), in<T>(x), in<T>(w), in<T>(y), p, need_x ? out<T>(dx) : nullptr, need_w ? out<T>(dw) : nullptr);
+    });
+  return {dx, dw};
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor> box_forward(const Tensor& lower, const Tensor& upper, const Tensor& w, const Geometry& g, bool argmax) {
+  check(lower, shape(lower), lower.scalar_type());
+  check(upper, shape(lower), lower.scalar_type());
+  check(w, shape(w), lower.scalar_type());
+  Tensor lo = zeros(lower, output_shape(g)), hi = zeros(lower, output_shape(g));
+  Tensor where_lo = indices(lower, argmax ? output_shape(g) : Ints{0}), where_hi = indices(lower, argmax ? output_shape(g) : Ints{0});
+  if (!empty(g) && g.inputs())
+    with_type(lower.scalar_type(), [&](auto t) {
+      using T = decltype(t);
+      box_dist<T>(g, in<T>(lower), in<T>(upper), in<T>(w), out<T>(lo), out<T>(hi), argmax ? out<int32_t>(where_lo) : nullptr,
+                  argmax ? out<int32_t>(where_hi) : nullptr);
+    });
+  return {lo, hi, where_lo, where_hi};
+}
+
+std::tuple<Tensor, Tensor> box_dist_op(Tensor lower, Tensor upper, Tensor w, Ints stride, Ints padding, Ints dilation, int64_t groups) {
+  auto [lo, hi, a, b] = box_forward(lower, upper, w, geometry(shape(lower), shape(w), stride, padding, dilation, groups), false);
+  return {lo, hi};
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor> box_dist_argmax_op(Tensor lower, Tensor upper, Tensor w, Ints stride, Ints padding,
+                                                              Ints dilation, int64_t groups) {
+  return box_forward(lower, upper, w, geometry(shape(lower), shape(w), stride, padding, dilation, groups), true);
+}
+
+std::string isa_op() { return isa().name; }
+std::string isas_op() { return isas(); }
+
+}  // namespace
+}  // namespace linfdist
+
+#define GEOMETRY "int[] stride, int[] padding, int[] dilation, int groups"
+
+STABLE_TORCH_LIBRARY(linfdist_native, m) {
+  m.def("inf_dist(Tensor x, Tensor w, " GEOMETRY ") -> Tensor");
+  m.def("inf_dist_argmax(Tensor x, Tensor w, " GEOMETRY ") -> (Tensor, Tensor)");
+  m.def("inf_dist_backward(Tensor grad, Tensor y, Tensor where, int[] x_shape, int[] w_shape, " GEOMETRY
+        ", bool need_x, bool need_w) -> (Tensor, Tensor)");
+  m.def("p_dist(Tensor x, Tensor w, float p, " GEOMETRY ") -> Tensor");
+  m.def("p_dist_backward(Tensor grad, Tensor x, Tensor w, Tensor y, float p, " GEOMETRY
+        ", bool need_x, bool need_w) -> (Tensor, Tensor)");
+  m.def("box_dist(Tensor lower, Tensor upper, Tensor w, " GEOMETRY ") -> (Tensor, Tensor)");
+  m.def("box_dist_argmax(Tensor lower, Tensor upper, Tensor w, " GEOMETRY ") -> (Tensor, Tensor, Tensor, Tensor)");
+  m.def("isa() -> str");
+  m.def("isas() -> str");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(linfdist_native, CPU, m) {
+  m.impl("inf_dist", TORCH_BOX(&linfdist::inf_dist_op));
+  m.impl("inf_dist_argmax", TORCH_BOX(&linfdist::inf_dist_argmax_op));
+  m.impl("inf_dist_backward", TORCH_BOX(&linfdist::inf_dist_backward_op));
+  m.impl("p_dist", TORCH_BOX(&linfdist::p_dist_op));
+  m.impl("p_dist_backward", TORCH_BOX(&linfdist::p_dist_backward_op));
+  m.impl("box_dist", TORCH_BOX(&linfdist::box_dist_op));
+  m.impl("box_dist_argmax", TORCH_BOX(&linfdist::box_dist_argmax_op));
+}
+
+STABLE_TORCH_LIBRARY_IMPL(linfdist_native, CompositeExplicitAutograd, m) {
+  m.impl("isa", TORCH_BOX(&linfdist::isa_op));
+  m.impl("isas", TORCH_BOX(&linfdist::isas_op));
+}

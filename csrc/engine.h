@@ -1,0 +1,23 @@
+// The operations, on raw pointers: checked shapes in, results out. bindings.cpp gives them to torch.
+#pragma once
+#include "geometry.h"
+
+namespace linfdist {
+
+template <class T>
+void inf_dist(const Geometry&, const T* x, const T* w, T* y, int32_t* where /* or nullptr */);
+
+template <class T>
+void inf_dist_backward(const Geometry&, const T* grad, const T* y, const int32_t* where, T* dx, T* dw);
+
+template <class T>
+void box_dist(const Geometry&, const T* lower, const T* upper, const T* w, T* lo, T* hi, int32_t* where_lo, int32_t* where_hi);
+
+template <class T>
+void p_dist(const Geometry&, const T* x, const T* w, double p, T* y);
+
+// dx, dw: zeroed, or nullptr where not wanted.
+template <class T>
+void p_dist_backward(const Geometry&, const T* grad, const T* x, const T* w, const T* y, double p, T* dx, T* dw);
+
+}  // namespace linfdist

@@ -1,0 +1,28 @@
+// The shape of one problem. A linear layer is a 1x1 convolution on a 1x1 image, so one set of kernels serves both.
+#pragma once
+#include <cstdint>
+
+namespace linfdist {
+
+// Rows of the (virtual) batch that one panel holds side by side: 256 bytes, whatever the instruction set.
+template <class T>
+constexpr int64_t kLanes = 256 / static_cast<int64_t>(sizeof(T));
+
+struct Geometry {
+  int64_t N, C, H, W;    // input images
+  int64_t O, KH, KW;     // neurons and their window
+  int64_t OH, OW;        // output positions
+  int64_t stride[2], padding[2], dilation[2];
+  int64_t groups;
+
+  int64_t channels() const { return C / groups; }        // input channels a group
+  int64_t neurons() const { return O / groups; }         // neurons a group
+  int64_t window() const { return KH * KW; }
+  int64_t inputs() const { return channels() * window(); }  // I: inputs of one neuron
+  int64_t positions() const { return OH * OW; }          // outputs a neuron gives per image
+  int64_t rows() const { return N * positions(); }       // B: the virtual batch
+  bool linear() const { return H * W == 1 && OH * OW == 1 && window() == 1; }
+  bool padded() const { return padding[0] > 0 || padding[1] > 0; }
+};
+
+}  // namespace linfdist

@@ -1,0 +1,8 @@
+// Compiled with -mavx2 -mfma.
+#include "vec/avx2.h"
+#include "kernels/table.h"
+
+namespace linfdist {
+extern const Isa avx2_isa;
+const Isa avx2_isa = {"avx2", [] { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }, &f32_table, &f64_table};
+}  // namespace linfdist

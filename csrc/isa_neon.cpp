@@ -1,0 +1,8 @@
+// 64-bit ARM always has NEON.
+#include "vec/neon.h"
+#include "kernels/table.h"
+
+namespace linfdist {
+extern const Isa neon_isa;
+const Isa neon_isa = {"neon", [] { return true; }, &f32_table, &f64_table};
+}  // namespace linfdist

@@ -1,0 +1,7 @@
+#include "vec/scalar.h"
+#include "kernels/table.h"
+
+namespace linfdist {
+extern const Isa scalar_isa;
+const Isa scalar_isa = {"scalar", [] { return true; }, &f32_table, &f64_table};
+}  // namespace linfdist

@@ -1,0 +1,103 @@
+// What every instruction set provides. Each isa_*.cpp compiles kernels/table.h with its own flags into one table;
+// the drivers in engine.cpp split the work, choose dense or pruned lists, and run the table's functions on torch's threads.
+//
+// The units of isa_*.cpp include no torch and no allocating standard header: an inline function compiled there with
+// AVX flags could be picked by the linker for the whole library and crash on an older CPU.
+#pragma once
+#include "geometry.h"
+#include "series.h"
+
+namespace linfdist {
+
+// The inputs that can still matter to each neuron of one group: `count[o]` pairs of (index, weight), index ascending.
+// Dense problems point at 0, 1, 2, … and at the weights themselves.
+template <class T>
+struct Lists {
+  const int32_t* index;
+  const T* weight;
+  const int64_t* count;   // nullptr: every list has `inputs` entries
+  int64_t index_stride;   // between neurons: 0 for the shared 0, 1, 2, …
+  int64_t inputs;         // I, also the stride of `weight`
+  int64_t slice;          // entries taken at a time by dense forwards, so that the panel's slice stays in L1
+  int64_t size(int64_t o) const { return count ? count[o] : inputs; }
+};
+
+// One group of one forward call. Task = (panel, block of neurons).
+template <class T>
+struct Forward {
+  const Geometry* g;
+  int64_t group;
+  int64_t block, blocks;   // neurons a task, tasks a panel
+  const T* x;              // whole tensors; the group's part is found through `group`
+  const T* upper;          // box: x is the lower bound
+  Lists<T> lists;
+  T* y;                    // p = inf, finite p, box: the lower bound
+  T* y_upper;
+  int32_t* where;          // nullptr: values only
+  int32_t* where_upper;
+  double p;                // finite p only
+  Series series;           // for a^p
+  bool direct;             // finite p: small integer, values in a range where sums of powers cannot overflow
+  uint8_t* careful;        // finite p: set to 1 where this neuron and row need the careful path
+};
+
+// One group of one finite-p backward call. Task = slice of inputs; dx and dw of a slice belong to one task alone.
+template <class T>
+struct Backward {
+  const Geometry* g;
+  int64_t group;
+  int64_t slice;              // inputs a task: whole channels
+  const T* x;
+  const T* w;                 // the group's rows
+  Lists<T> lists;
+  const int64_t* first;       // (neurons, slices + 1): where each slice starts in each list
+  const T* grad;              // (panels, neurons, lanes), 0 in rows that are padding or at distance 0 or careful
+  const T* inverse;           // (panels, neurons, lanes): 1 / y, likewise
+  const uint8_t* careful;     // (panels, neurons): rows of that panel need the careful path, or nullptr
+  double p;
+  Series series;              // for a^(p - 1)
+  T* dx;                      // whole tensor, or nullptr
+  T* dw;                      // the group's rows, or nullptr
+  void (*careful_rows)(const Backward<T>&, int64_t panel, int64_t o, int64_t i0, int64_t i1, T* dx_slice);
+  const void* context;        // for careful_rows
+};
+
+// What pruning needs: ranges of every input over the batch, and where to put the lists.
+template <class T>
+struct Plan {
+  const T *lower, *upper;  // (I)
+  const T* w;              // the group's rows
+  int64_t inputs;
+  T keep;                  // an input stays if its largest distance is at least `keep` times the neuron's smallest output
+  const T* least;          // (neurons): a known lower bound of each neuron's output, or nullptr
+  int32_t* index;
+  T* weight;
+  int64_t* count;
+};
+
+template <class T>
+struct Table {
+  // Smallest and largest value of channels [begin, end) over the batch; false if any is not finite.
+  bool (*ranges)(const Geometry&, const T* x, T* lower, T* upper, int64_t begin, int64_t end);
+  // Lists of neurons [begin, end); false if a weight is not finite. index == nullptr: only that check.
+  bool (*plan)(const Plan<T>&, int64_t begin, int64_t end);
+  void (*inf_rows)(const Forward<T>&, const T* w, int64_t begin, int64_t end);  // few rows: vectors run along the inputs
+  void (*inf)(const Forward<T>&, int64_t begin, int64_t end);
+  void (*box)(const Forward<T>&, int64_t begin, int64_t end);
+  void (*finite)(const Forward<T>&, int64_t begin, int64_t end);        // float only
+  void (*backward)(const Backward<T>&, int64_t begin, int64_t end);     // float only
+  // (panels, neurons, lanes) copy of an output-shaped tensor, panels [begin, end).
+  void (*pack_outputs)(const Geometry&, int64_t group, const T* y, T* packed, int64_t begin, int64_t end);
+};
+
+struct Isa {
+  const char* name;
+  bool (*supported)();
+  const Table<float>* f32;
+  const Table<double>* f64;
+};
+
+const Isa& isa();               // the one in use; throws std::runtime_error if LINFDIST_ISA asks for one that cannot run
+const char* isas();             // all that can run here, best first, comma-separated
+
+}  // namespace linfdist

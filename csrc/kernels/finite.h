@@ -1,0 +1,121 @@
+// Finite p, forward, float only.
+#pragma once
+#include "filter.h"
+#include "inf.h"
+#include "powers.h"
+#include <math.h>
+#include <type_traits>
+
+namespace {
+// Adds the powers of one list to the sum hi + lo. Short runs are summed in registers, the runs with a compensated sum, so
+// that the error does not grow with the number of inputs. `inverse` is 1/max per lane; Direct takes plain |d|.
+template <class V, int NV, bool Direct, class Power>
+inline void sum_list(const Power& power, const float* panel, const int32_t* index, const float* weight, int64_t n,
+                     const int32_t* kept, const float* inverse, int64_t run, float* hi, float* lo) {
+  using R = typename V::R;
+  constexpr int64_t L = kLanes<float>;
+  for (int64_t k0 = 0; k0 < n; k0 += run) {
+    const int64_t k1 = min64(n, k0 + run);
+    R s[NV];
+    for (int v = 0; v < NV; ++v) s[v] = V::set1(0);
+    for (int64_t j = k0; j < k1; ++j) {
+      const int64_t k = kept ? kept[j] : j;
+      const R w = V::set1(weight[k]);
+      const float* line = panel + index[k] * L;
+      const auto normalised = [&](int v) {
+        const R d = V::sub(V::load(line + v * V::W), w), a = Power::kEven ? d : V::abs(d);
+        return Direct ? a : V::mul(a, V::load(inverse + v * V::W));
+      };
+      if constexpr (Power::kWhole) {  // short chains, one after the other: no spills
+        for (int v = 0; v < NV; ++v) s[v] = V::add(s[v], power.power(normalised(v)));
+      } else {                        // long chains, side by side
+        R a[NV];
+        for (int v = 0; v < NV; ++v) a[v] = normalised(v);
+        power(a);
+        for (int v = 0; v < NV; ++v) s[v] = V::add(s[v], a[v]);
+      }
+    }
+    for (int v = 0; v < NV; ++v) {  // hi + lo + s, keeping what rounding loses
+      const R h = V::load(hi + v * V::W), t = V::add(h, s[v]), z = V::sub(t, h);
+      const R lost = V::add(V::sub(h, V::sub(t, z)), V::sub(s[v], z));
+      V::store(hi + v * V::W, t);
+      V::store(lo + v * V::W, V::add(V::load(lo + v * V::W), lost));
+    }
+  }
+}
+
+// S^(1/p). Roots of 2, 4, 8 by square roots; else S >= 1 is not far from 1 and single precision will do, or p is small.
+template <class V>
+void roots(float* s, int64_t n, double p) {
+  using R = typename V::R;
+  if (p == 1) return;
+  if (p == 2 || p == 4 || p == 8) {
+    for (int64_t k = 0; k < n; k += V::W) {
+      R a = V::sqrt(V::load(s + k));
+      if (p > 2) a = V::sqrt(a);
+      if (p > 4) a = V::sqrt(a);
+      V::store(s + k, a);
+    }
+  } else if (p < 8) {
+    for (int64_t k = 0; k < n; ++k) s[k] = static_cast<float>(pow(static_cast<double>(s[k]), 1 / p));
+  } else {
+    const R inverse = V::set1(static_cast<float>(1 / p));
+    for (int64_t k = 0; k < n; k += V::W) V::store(s + k, exp2<V>(V::mul(inverse, log2<V>(V::load(s + k)))));
+  }
+}
+
+template <class V>
+void finite(const Forward<float>& job, int64_t begin, int64_t end) {
+  constexpr int64_t L = kLanes<float>;
+  const Geometry& g = *job.g;
+  const Buffer<float> panel(g.inputs() * L), scale(job.block * L), inverse(job.block * L), limit(job.block * L);
+  const Buffer<float> sum(job.block * L), lost(job.block * L);
+  const Buffer<int32_t> kept(job.lists.slice);
+  const int64_t run = job.p < 4 ? 16 : 64;
+  int64_t packed = -1;
+  for (int64_t k = begin; k < end; ++k) {
+    const Task<float> t(job, k);
+    const int64_t size = t.on * L;
+    if (t.panel != packed) pack<V>(g, job.group, job.x, t.row, t.rows, 0, g.inputs(), panel);
+    packed = t.panel;
+    fill<float>(sum, size, 0);
+    fill<float>(lost, size, 0);
+    if (!job.direct) {
+      fill<float>(scale, size, 0);
+      for_lists<8, V>(job.lists, t, [&](auto nv, int64_t o, int64_t lane, const int32_t* index, const float* weight, int64_t n) {
+        inf_list<V, decltype(nv)::value>(panel + lane, index, weight, n, scale + o * L + lane);
+      });
+      for (int64_t j = 0; j < size; ++j) inverse[j] = 1 / scale[j];
+      for (int64_t j = 0; j < size; ++j) limit[j] = job.series.least * scale[j];
+    }
+    {
+      const FlushDenormals flush(job.series.degree > 0);
+      with_power<V>(job.p, job.series, [&](const auto& power) {
+        using Power = std::decay_t<decltype(power)>;
+        const bool filter = worth_filtering(job.series, job.lists);
+        for_lists<Power::kGroup, V>(job.lists, t, [&](auto nv, int64_t o, int64_t lane, const int32_t* index, const float* weight, int64_t n) {
+          constexpr int NV = decltype(nv)::value;
+          const int64_t at = o * L + lane;
+          if (Power::kWhole && job.direct)
+            return sum_list<V, NV, true>(power, panel + lane, index, weight, n, nullptr, nullptr, run, sum + at, lost + at);
+          if (filter) n = filter_list<V, NV>(panel + lane, index, weight, n, limit + at, kept);
+          sum_list<V, NV, false>(power, panel + lane, index, weight, n, filter ? kept.data : nullptr, inverse + at, run, sum + at,
+                                 lost + at);
+        });
+      });
+    }
+    for (int64_t j = 0; j < size; ++j) sum[j] += lost[j];
+    for (int64_t o = 0; o < t.on; ++o)
+      for (int64_t lane = 0; lane < t.rows; ++lane) {
+        const int64_t j = o * L + lane;
+        const bool fine = job.direct ? sum[j] > 0x1p-80f && sum[j] < 0x1p126f : scale[j] > 0x1p-60f && scale[j] < 0x1p60f;
+        if (!fine) job.careful[output_offset(g, job.group, t.row + lane) + (t.o0 + o) * g.positions()] = 1;
+      }
+    roots<V>(sum, size, job.p);
+    if (!job.direct)
+      for (int64_t j = 0; j < size; ++j) sum[j] *= scale[j];
+    store_outputs<V>(g, job.group, job.y, t.row, t.rows, t.o0, t.on, sum);
+  }
+}
+
+}  // namespace

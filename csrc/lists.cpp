@@ -1,0 +1,74 @@
+#include "lists.h"
+
+#include "parallel.h"
+
+#include <algorithm>
+#include <atomic>
+
+namespace linfdist {
+
+template <>
+const Table<float>& table<float>() { return *isa().f32; }
+template <>
+const Table<double>& table<double>() { return *isa().f64; }
+
+template <class T>
+Ranges<T>::Ranges(const Geometry& g, const T* x) : lower(g.C), upper(g.C) {
+  std::atomic<bool> all{true};
+  if (g.N * g.H * g.W > 0)
+    parallel(g.C, std::max<int64_t>(1, (1 << 15) / (g.N * g.H * g.W)), [&](int64_t begin, int64_t end) {
+      if (!table<T>().ranges(g, x, lower.data(), upper.data(), begin, end)) all = false;
+    });
+  finite = all;
+}
+
+template <class T>
+InputLists<T>::InputLists(const Geometry& g, int64_t group, const T* w, const Ranges<T>& x, double keep, const T* least) {
+  const int64_t I = g.inputs(), O = g.neurons();
+  constexpr int64_t kSlice = 64;  // 64 lines of 256 bytes: half of L1
+  if (keep > 0 && g.rows() >= 32) {
+    std::vector<T> lower(I), upper(I);
+    for (int64_t i = 0; i < I; ++i) {
+      lower[i] = x.lower[group * g.channels() + i / g.window()];
+      upper[i] = x.upper[group * g.channels() + i / g.window()];
+      if (g.padded()) {
+        lower[i] = std::min<T>(lower[i], 0);
+        upper[i] = std::max<T>(upper[i], 0);
+      }
+    }
+    index_.reset(new int32_t[O * I]);  // not touched beyond what is kept
+    weight_.reset(new T[O * I]);
+    count_.resize(O);
+    const Plan<T> plan{lower.data(), upper.data(), w, I, static_cast<T>(keep), least, index_.get(), weight_.get(), count_.data()};
+    parallel(O, std::max<int64_t>(1, (1 << 14) / std::max<int64_t>(I, 1)), [&](int64_t begin, int64_t end) { table<T>().plan(plan, begin, end); });
+    int64_t kept = 0;
+    for (int64_t n : count_) kept += n;
+    if (kept < O * I * 6 / 10) {
+      lists = {index_.get(), weight_.get(), count_.data(), I, I, I};
+      return;
+    }
+    weight_.reset();
+  }
+  index_.reset(new int32_t[I]);
+  for (int64_t i = 0; i < I; ++i) index_[i] = static_cast<int32_t>(i);
+  lists = {index_.get(), w, nullptr, 0, I, kSlice};
+}
+
+template <class T>
+std::vector<int64_t> InputLists<T>::first_in_slices(const Geometry& g, int64_t slice) const {
+  const int64_t slices = (g.inputs() + slice - 1) / slice;
+  std::vector<int64_t> first(g.neurons() * (slices + 1));
+  for (int64_t o = 0; o < g.neurons(); ++o) {
+    const int32_t* index = lists.index + o * lists.index_stride;
+    for (int64_t s = 0; s <= slices; ++s)
+      first[o * (slices + 1) + s] = std::lower_bound(index, index + lists.size(o), s * slice) - index;
+  }
+  return first;
+}
+
+template struct Ranges<float>;
+template struct Ranges<double>;
+template class InputLists<float>;
+template class InputLists<double>;
+
+}  // namespace linfdist

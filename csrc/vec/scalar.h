@@ -1,0 +1,52 @@
+// One lane at a time, for any CPU; the compiler may still vectorise the groups. Included by isa_scalar.cpp alone.
+#pragma once
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+namespace {
+
+template <class Number>
+struct Scalar {
+  using T = Number;
+  using R = Number;
+  static constexpr int W = 1;
+
+  static R load(const T* p) { return *p; }
+  static void store(T* p, R a) { *p = a; }
+  static R set1(T a) { return a; }
+  static R add(R a, R b) { return a + b; }
+  static R sub(R a, R b) { return a - b; }
+  static R mul(R a, R b) { return a * b; }
+  static R div(R a, R b) { return a / b; }
+  static R sqrt(R a) { return ::sqrt(a); }
+  static R fma(R a, R b, R c) { return a * b + c; }  // not fused: no fast instruction to rely on
+  static R hidden_one() { return 1; }
+  static R diff(R x, R, R w) { return x - w; }
+  static R max(R a, R b) { return a > b ? a : b; }
+  static R min(R a, R b) { return a < b ? a : b; }
+  static R sign(R a) { return signbit(a) ? T(-0.0) : T(0); }
+  static R abs(R a) { return a < 0 ? -a : a; }
+  static R max_abs(R m, R d) { return max(m, abs(d)); }
+  // Only ever used to put the sign of a difference on a positive (or) or any (xor) number.
+  static R bit_or(R a, R s) { return signbit(s) ? -a : a; }
+  static R bit_xor(R a, R s) { return signbit(s) ? -a : a; }
+  static bool greater(R a, R b) { return a > b; }
+  static R select(bool mask, R yes, R no) { return mask ? yes : no; }
+  static uint32_t bits(bool mask) { return mask; }
+  static T sum(R a) { return a; }
+  static R round(R a) { return static_cast<R>(rint(a)); }
+  static R exp2_int(R n) { return static_cast<R>(ldexp(1.0, static_cast<int>(n))); }
+  static R exponent(R a) { return static_cast<R>(ilogb(a)); }
+  static R mantissa(R a) { return static_cast<R>(ldexp(static_cast<double>(a), -ilogb(a))); }
+  static void transpose(R (&)[W]) {}
+};
+using F32 = Scalar<float>;
+using F64 = Scalar<double>;
+
+struct FlushDenormals {  // the baseline has no portable way, and no need
+  explicit FlushDenormals(bool) {}
+  ~FlushDenormals() {}
+};
+
+}  // namespace
