@@ -8,6 +8,7 @@
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 
+#include <cmath>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -173,6 +174,22 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> box_dist_argmax_op(Tensor lower, Tens
   return box_forward(lower, upper, w, geometry(shape(lower), shape(w), stride, padding, dilation, groups), true);
 }
 
+// In place. `rows` neurons; p = 2 is the usual weight decay, p = inf shrinks the largest weight of each neuron alone.
+void adam_op(Tensor w, Tensor grad, Tensor m, Tensor v, double lr, double beta1, double beta2, double eps, double decay, double p,
+             int64_t step, int64_t rows) {
+  for (const Tensor* t : {&w, &grad, &m, &v}) check(*t, shape(w), ScalarType::Float);
+  STD_TORCH_CHECK(rows > 0 && w.numel() % rows == 0, "linfdist: the rows do not fit the parameter");
+  STD_TORCH_CHECK(p >= 2, "linfdist: weight decay needs p >= 2");
+  Adam job{};
+  job.w = out<float>(w), job.m = out<float>(m), job.v = out<float>(v), job.grad = in<float>(grad);
+  job.columns = w.numel() / rows;
+  job.lr = static_cast<float>(lr), job.beta1 = static_cast<float>(beta1), job.beta2 = static_cast<float>(beta2);
+  job.eps = static_cast<float>(eps), job.decay = static_cast<float>(decay);
+  job.correction1 = 1 - std::pow(beta1, step), job.correction2 = 1 - std::pow(beta2, step);
+  job.p = p;
+  adam(job, rows);
+}
+
 std::string isa_op() { return isa().name; }
 std::string isas_op() { return isas(); }
 
@@ -191,6 +208,8 @@ STABLE_TORCH_LIBRARY(linfdist_native, m) {
         ", bool need_x, bool need_w) -> (Tensor, Tensor)");
   m.def("box_dist(Tensor lower, Tensor upper, Tensor w, " GEOMETRY ") -> (Tensor, Tensor)");
   m.def("box_dist_argmax(Tensor lower, Tensor upper, Tensor w, " GEOMETRY ") -> (Tensor, Tensor, Tensor, Tensor)");
+  m.def("adam_(Tensor(a!) w, Tensor grad, Tensor(b!) m, Tensor(c!) v, float lr, float beta1, float beta2, float eps, float decay, "
+        "float p, int step, int rows) -> ()");
   m.def("isa() -> str");
   m.def("isas() -> str");
 }
@@ -201,6 +220,7 @@ STABLE_TORCH_LIBRARY_IMPL(linfdist_native, CPU, m) {
   m.impl("inf_dist_backward", TORCH_BOX(&linfdist::inf_dist_backward_op));
   m.impl("p_dist", TORCH_BOX(&linfdist::p_dist_op));
   m.impl("p_dist_backward", TORCH_BOX(&linfdist::p_dist_backward_op));
+  m.impl("adam_", TORCH_BOX(&linfdist::adam_op));
   m.impl("box_dist", TORCH_BOX(&linfdist::box_dist_op));
   m.impl("box_dist_argmax", TORCH_BOX(&linfdist::box_dist_argmax_op));
 }

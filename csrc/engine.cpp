@@ -328,6 +328,15 @@ void p_dist_backward(const Geometry& g, const T* grad, const T* x, const T* w, c
   }
 }
 
+void adam(Adam job, int64_t rows) {
+  if (std::isfinite(job.p) && job.p != 2) {
+    job.series = fit_series(job.p, false);
+    job.series_decay = fit_series(job.p - 2, true);
+  }
+  parallel(rows, std::max<int64_t>(1, (1 << 14) / std::max<int64_t>(job.columns, 1)),
+           [&](int64_t begin, int64_t end) { table<float>().adam(job, begin, end); });
+}
+
 #define LINFDIST_INSTANTIATE(T)                                                                                        \
   template void inf_dist(const Geometry&, const T*, const T*, T*, int32_t*);                                           \
   template void inf_dist_backward(const Geometry&, const T*, const T*, const int32_t*, T*, T*);                        \

@@ -4,5 +4,5 @@
 
 namespace linfdist {
 extern const Isa neon_isa;
-const Isa neon_isa = {"neon", [] { return true; }, &f32_table, &f64_table};
+const Isa neon_isa = {"neon", &f32_table, &f64_table};
 }  // namespace linfdist

@@ -75,6 +75,17 @@ struct Plan {
   int64_t* count;
 };
 
+// One parameter tensor of an optimiser step, (rows, columns): rows are neurons.
+struct Adam {
+  float *w, *m, *v;
+  const float* grad;
+  int64_t columns;
+  float lr, beta1, beta2, eps, decay;
+  double correction1, correction2;  // 1 - beta^t
+  double p;                         // of the weight decay; 2 is the usual one
+  Series series, series_decay;      // for a^p and a^(p - 2)
+};
+
 template <class T>
 struct Table {
   // Smallest and largest value of channels [begin, end) over the batch; false if any is not finite.
@@ -88,11 +99,11 @@ struct Table {
   void (*backward)(const Backward<T>&, int64_t begin, int64_t end);     // float only
   // (panels, neurons, lanes) copy of an output-shaped tensor, panels [begin, end).
   void (*pack_outputs)(const Geometry&, int64_t group, const T* y, T* packed, int64_t begin, int64_t end);
+  void (*adam)(const Adam&, int64_t begin, int64_t end);                // float only; rows
 };
 
 struct Isa {
   const char* name;
-  bool (*supported)();
   const Table<float>* f32;
   const Table<double>* f64;
 };

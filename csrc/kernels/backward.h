@@ -4,6 +4,7 @@
 #include "loops.h"
 #include "powers.h"
 #include "../buffer.h"
+#include <math.h>
 #include <type_traits>
 
 namespace {
@@ -56,7 +57,6 @@ void backward(const Backward<float>& job, int64_t begin, int64_t end) {
   const Buffer<float> panel(job.slice * L), dpanel(job.slice * L), no_dw(job.dw ? 0 : I);
   const Buffer<int32_t> kept(job.slice);
   const bool filter = worth_filtering(job.series, job.lists);
-  const FlushDenormals flush(job.series.degree > 0);
   for (int64_t s = begin; s < end; ++s) {
     const int64_t i0 = s * job.slice, i1 = min64(I, i0 + job.slice);
     for (int64_t q = 0; q < panels; ++q) {
@@ -64,6 +64,7 @@ void backward(const Backward<float>& job, int64_t begin, int64_t end) {
       pack<V>(g, job.group, job.x, row, rows, i0, i1, panel);
       fill<float>(dpanel, (i1 - i0) * L, 0);
       with_power<V>(job.p - 1, job.series, [&](const auto& power) {
+        const FlushDenormals flush(job.series.degree > 0);
         for (int64_t o = 0; o < O; ++o) {
           const int64_t from = job.first ? job.first[o * (slices + 1) + s] : i0;
           const int64_t to = job.first ? job.first[o * (slices + 1) + s + 1] : i1;
@@ -79,15 +80,16 @@ void backward(const Backward<float>& job, int64_t begin, int64_t end) {
             int64_t n = to - from;
             if (filter) {
               float limit[NV * V::W];
-              for (int k = 0; k < NV * V::W; ++k) limit[k] = job.series.least / job.inverse[tile + lane + k];  // inf at 1/0
+              for (int k = 0; k < NV * V::W; ++k) limit[k] = fminf(job.series.least / job.inverse[tile + lane + k], 0x1p100f);  // 1/0: none
               n = filter_list<V, NV>(panel + lane - i0 * L, index, weight, n, limit, kept);
             }
             backward_list<V, NV>(power, panel + lane, dpanel + lane, i0, index, weight, n, filter ? kept.data : nullptr,
                                  job.inverse + tile + lane, job.grad + tile + lane, dw);
           });
-          if (job.careful && job.careful[q * O + o]) job.careful_rows(job, q, o, i0, i1, dpanel);
         }
       });
+      for (int64_t o = 0; o < O; ++o)  // denormals count again here
+        if (job.careful && job.careful[q * O + o]) job.careful_rows(job, q, o, i0, i1, dpanel);
       if (job.dx) unpack_add<V>(g, job.group, job.dx, row, rows, i0, i1, dpanel);
     }
   }

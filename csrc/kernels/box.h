@@ -98,8 +98,12 @@ void box(const Forward<typename V::T>& job, int64_t begin, int64_t end) {
         box_argmax_list<V, decltype(nv)::value>(lower + lane, upper + lane, index, weight, n, lo + o * L + lane,
                                                 hi + o * L + lane, lo_code + o * L + lane, hi_code + o * L + lane);
       });
-      store_codes<V>(job, t, job.where, lo_code);
-      store_codes<V>(job, t, job.where_upper, hi_code);
+      store_codes<V>(job, t, job.where, lo_code, lo);
+      store_codes<V>(job, t, job.where_upper, hi_code, hi);
+    }
+    for (int64_t j = 0; j < t.on * L; ++j) {  // max(0, -0) may be -0
+      lo[j] += 0;
+      hi[j] += 0;
     }
     store_outputs<V>(g, job.group, job.y, t.row, t.rows, t.o0, t.on, lo);
     store_outputs<V>(g, job.group, job.y_upper, t.row, t.rows, t.o0, t.on, hi);

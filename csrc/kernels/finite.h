@@ -86,7 +86,7 @@ void finite(const Forward<float>& job, int64_t begin, int64_t end) {
         inf_list<V, decltype(nv)::value>(panel + lane, index, weight, n, scale + o * L + lane);
       });
       for (int64_t j = 0; j < size; ++j) inverse[j] = 1 / scale[j];
-      for (int64_t j = 0; j < size; ++j) limit[j] = job.series.least * scale[j];
+      for (int64_t j = 0; j < size; ++j) limit[j] = fminf(job.series.least * scale[j], 0x1p100f);  // finite: inf - inf would hide a term
     }
     {
       const FlushDenormals flush(job.series.degree > 0);

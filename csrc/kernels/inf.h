@@ -73,7 +73,7 @@ void inf(const Forward<typename V::T>& job, int64_t begin, int64_t end) {
       for_lists<4, V>(job.lists, t, [&](auto nv, int64_t o, int64_t lane, const int32_t* index, const T* weight, int64_t n) {
         inf_argmax_list<V, decltype(nv)::value>(panel + lane, index, weight, n, value + o * L + lane, code + o * L + lane);
       });
-      store_codes<V>(job, t, job.where, code);
+      store_codes<V>(job, t, job.where, code, value);
     }
     store_outputs<V>(g, job.group, job.y, t.row, t.rows, t.o0, t.on, value);
   }

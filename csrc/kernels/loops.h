@@ -60,14 +60,15 @@ void fill(T* to, int64_t n, T value) {
 }
 
 template <class V>
-void store_codes(const Forward<typename V::T>& job, const Task<typename V::T>& t, int32_t* where, const typename V::T* code) {
+void store_codes(const Forward<typename V::T>& job, const Task<typename V::T>& t, int32_t* where, const typename V::T* code,
+                 const typename V::T* value) {
   constexpr int64_t L = kLanes<typename V::T>;
   const int64_t P = job.g->positions();
   for (int64_t lane = 0; lane < t.rows; ++lane) {
     int32_t* to = where + output_offset(*job.g, job.group, t.row + lane) + t.o0 * P;
     for (int64_t o = 0; o < t.on; ++o) {
       const int32_t c = static_cast<int32_t>(code[o * L + lane]);
-      to[o * P] = c - (c > 0);
+      to[o * P] = value[o * L + lane] == 0 ? 0 : c - (c > 0);  // -0 - 0 has a sign, but is not below 0
     }
   }
 }

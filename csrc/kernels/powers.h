@@ -18,6 +18,10 @@ struct WholePower {
     }
     return c;
   }
+  template <int NV>
+  void operator()(R (&a)[NV]) const {
+    for (int v = 0; v < NV; ++v) a[v] = power(a[v]);
+  }
   static R power(R a) {
     if (E % 2 == 0 && E > 0) return WholePower<V, E / 2>::power(V::mul(a, a));
     return E == 0 ? V::set1(1) : WholePower<V, (E > 0 ? E - 1 : 0)>::times(a, a);

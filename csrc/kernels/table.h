@@ -3,6 +3,7 @@
 // Vectors run over the batch: one panel line holds input i of kLanes rows, and a neuron's weight is broadcast. So the
 // list of inputs of a neuron may be anything, also what pruning left over (lists.h), at no cost in gathers.
 #pragma once
+#include "adam.h"
 #include "backward.h"
 #include "box.h"
 #include "finite.h"
@@ -12,8 +13,8 @@
 namespace {
 
 const linfdist::Table<float> f32_table = {ranges<F32>, plan<F32>, inf_rows<F32>, inf<F32>, box<F32>,
-                                          finite<F32>, backward<F32>, pack_outputs<F32>};
+                                          finite<F32>, backward<F32>, pack_outputs<F32>, adam<F32>};
 const linfdist::Table<double> f64_table = {ranges<F64>, plan<F64>, inf_rows<F64>, inf<F64>, box<F64>,
-                                           nullptr, nullptr, pack_outputs<F64>};
+                                           nullptr, nullptr, pack_outputs<F64>, nullptr};
 
 }  // namespace

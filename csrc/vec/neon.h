@@ -88,9 +88,9 @@ struct FlushDenormals {  // bit 24 of FPCR; as in avx2.h
   uint64_t saved;
   explicit FlushDenormals(bool on) {
     asm volatile("mrs %0, fpcr" : "=r"(saved));
-    if (on) asm volatile("msr fpcr, %0" ::"r"(saved | (uint64_t{1} << 24)));
+    if (on) asm volatile("msr fpcr, %0" ::"r"(saved | (uint64_t{1} << 24)) : "memory");
   }
-  ~FlushDenormals() { asm volatile("msr fpcr, %0" ::"r"(saved)); }
+  ~FlushDenormals() { asm volatile("msr fpcr, %0" ::"r"(saved) : "memory"); }
 };
 
 }  // namespace

@@ -26,7 +26,7 @@ struct Scalar {
   static R max(R a, R b) { return a > b ? a : b; }
   static R min(R a, R b) { return a < b ? a : b; }
   static R sign(R a) { return signbit(a) ? T(-0.0) : T(0); }
-  static R abs(R a) { return a < 0 ? -a : a; }
+  static R abs(R a) { return fabs(a); }
   static R max_abs(R m, R d) { return max(m, abs(d)); }
   // Only ever used to put the sign of a difference on a positive (or) or any (xor) number.
   static R bit_or(R a, R s) { return signbit(s) ? -a : a; }
@@ -37,8 +37,15 @@ struct Scalar {
   static T sum(R a) { return a; }
   static R round(R a) { return static_cast<R>(rint(a)); }
   static R exp2_int(R n) { return static_cast<R>(ldexp(1.0, static_cast<int>(n))); }
-  static R exponent(R a) { return static_cast<R>(ilogb(a)); }
-  static R mantissa(R a) { return static_cast<R>(ldexp(static_cast<double>(a), -ilogb(a))); }
+  static R exponent(R a) {
+    int e;
+    frexp(a, &e);
+    return static_cast<R>(e - 1);
+  }
+  static R mantissa(R a) {
+    int e;
+    return 2 * frexp(a, &e);
+  }
   static void transpose(R (&)[W]) {}
 };
 using F32 = Scalar<float>;
