@@ -8,6 +8,8 @@
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <string>
 #include <tuple>
@@ -76,13 +78,14 @@ T* out(const Tensor& t) { return static_cast<T*>(t.mutable_data_ptr()); }
 
 Tensor like(const Tensor& t, const Ints& size) { return torch::stable::new_empty(t, size); }
 Tensor zeros(const Tensor& t, const Ints& size) { return torch::stable::new_zeros(t, size); }
-Tensor indices(const Tensor& t, const Ints& size) { return torch::stable::new_zeros(t, size, ScalarType::Int); }
+Tensor indices(const Tensor& t, const Ints& size) { return torch::stable::new_empty(t, size, ScalarType::Int); }
 
 std::tuple<Tensor, Tensor> inf_forward(const Tensor& x, const Tensor& w, const Geometry& g, bool argmax) {
   check(x, shape(x), x.scalar_type());
   check(w, shape(w), x.scalar_type());
   Tensor y = g.inputs() ? like(x, output_shape(g)) : zeros(x, output_shape(g));
   Tensor where = indices(x, argmax ? output_shape(g) : Ints{0});
+  if (!g.inputs()) torch::stable::zero_(where);
   if (!empty(g) && g.inputs())
     with_type(x.scalar_type(), [&](auto t) {
       using T = decltype(t);
@@ -108,8 +111,13 @@ std::tuple<Tensor, Tensor> inf_dist_backward_op(Tensor grad, Tensor y, Tensor wh
   Tensor dx = zeros(y, need_x ? x_shape : Ints{0}), dw = zeros(y, need_w ? w_shape : Ints{0});
   if (!empty(g) && g.inputs()) {
     const int32_t* code = in<int32_t>(where);
-    for (int64_t k = 0; k < g.rows() * g.O; ++k)
-      STD_TORCH_CHECK((code[k] < 0 ? ~code[k] : code[k]) < g.inputs(), "linfdist: an arg-max lies outside the window");
+    std::atomic<bool> inside{true};
+    parallel(g.rows() * g.O, 1 << 16, [&](int64_t begin, int64_t end) {
+      int32_t largest = 0;
+      for (int64_t k = begin; k < end; ++k) largest = std::max(largest, code[k] ^ (code[k] >> 31));  // ~i -> i
+      if (largest >= g.inputs()) inside = false;
+    });
+    STD_TORCH_CHECK(inside, "linfdist: an arg-max lies outside the window");
     with_type(y.scalar_type(), [&](auto t) {
       using T = decltype(t);
       inf_dist_backward<T>(g, in<T>(grad), in<T>(y), code, need_x ? out<T>(dx) : nullptr, need_w ? out<T>(dw) : nullptr);
@@ -155,6 +163,10 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> box_forward(const Tensor& lower, cons
   check(w, shape(w), lower.scalar_type());
   Tensor lo = zeros(lower, output_shape(g)), hi = zeros(lower, output_shape(g));
   Tensor where_lo = indices(lower, argmax ? output_shape(g) : Ints{0}), where_hi = indices(lower, argmax ? output_shape(g) : Ints{0});
+  if (!g.inputs()) {
+    torch::stable::zero_(where_lo);
+    torch::stable::zero_(where_hi);
+  }
   if (!empty(g) && g.inputs())
     with_type(lower.scalar_type(), [&](auto t) {
       using T = decltype(t);

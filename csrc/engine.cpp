@@ -149,7 +149,7 @@ void inf_dist_backward(const Geometry& g, const T* grad, const T* y, const int32
   const bool linear = g.linear();
   const auto coefficient = [&](int64_t at) {
     const T v = y[at];
-    return v == 0 ? T(0) : v != v ? v : where[at] < 0 ? -grad[at] : grad[at];
+    return v == 0 ? T(0) : v != v ? v : grad[at] * static_cast<T>(1 | (where[at] >> 31));  // +-1 without a branch
   };
   const auto index = [&](int64_t at) { return static_cast<int64_t>(where[at] ^ (where[at] >> 31)); };  // ~i -> i
   if (dx)  // an image's gradient belongs to one thread: neurons in order
@@ -296,8 +296,8 @@ void fast_backward(const Geometry& g, int64_t group, const float* grad, const fl
   job.w = w;
   job.lists = lists.lists;
   std::vector<int64_t> first;
-  if (lists.pruned()) first = lists.first_in_slices(g, job.slice);
-  job.first = lists.pruned() ? first.data() : nullptr;
+  if (lists.lists.pruned()) first = lists.first_in_slices(g, job.slice);
+  job.first = lists.lists.pruned() ? first.data() : nullptr;
   job.grad = coefficient;
   job.inverse = inverse;
   job.careful = any_careful ? careful.data() : nullptr;

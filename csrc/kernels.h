@@ -9,17 +9,20 @@
 
 namespace linfdist {
 
-// The inputs that can still matter to each neuron of one group: `count[o]` pairs of (index, weight), index ascending.
-// Dense problems point at 0, 1, 2, … and at the weights themselves.
+// The inputs that can still matter to each neuron of one group: `size(o)` pairs of (index, weight), index ascending.
 template <class T>
 struct Lists {
-  const int32_t* index;
-  const T* weight;
-  const int64_t* count;   // nullptr: every list has `inputs` entries
-  int64_t index_stride;   // between neurons: 0 for the shared 0, 1, 2, …
-  int64_t inputs;         // I, also the stride of `weight`
-  int64_t slice;          // entries taken at a time by dense forwards, so that the panel's slice stays in L1
-  int64_t size(int64_t o) const { return count ? count[o] : inputs; }
+  const int32_t* indices;  // dense: 0, 1, 2, … for all neurons
+  const T* weights;        // dense: the weights themselves
+  const int64_t* start;    // where each neuron's pairs begin, or nullptr: dense
+  const int64_t* count;
+  int64_t inputs;          // I
+  int64_t slice;           // entries taken at a time by dense forwards, so that the panel's slice stays in L1
+
+  bool pruned() const { return start != nullptr; }
+  int64_t size(int64_t o) const { return start ? count[o] : inputs; }
+  const int32_t* index(int64_t o) const { return indices + (start ? start[o] : 0); }
+  const T* weight(int64_t o) const { return weights + (start ? start[o] : o * inputs); }
 };
 
 // One group of one forward call. Task = (panel, block of neurons).
@@ -70,9 +73,9 @@ struct Plan {
   int64_t inputs;
   T keep;                  // an input stays if its largest distance is at least `keep` times the neuron's smallest output
   const T* least;          // (neurons): a known lower bound of each neuron's output, or nullptr
-  int32_t* index;
+  int32_t* index;          // room for all: a run of neurons [begin, end) is packed from begin * inputs on
   T* weight;
-  int64_t* count;
+  int64_t *start, *count;
 };
 
 // One parameter tensor of an optimiser step, (rows, columns): rows are neurons.
@@ -90,8 +93,8 @@ template <class T>
 struct Table {
   // Smallest and largest value of channels [begin, end) over the batch; false if any is not finite.
   bool (*ranges)(const Geometry&, const T* x, T* lower, T* upper, int64_t begin, int64_t end);
-  // Lists of neurons [begin, end); false if a weight is not finite. index == nullptr: only that check.
-  bool (*plan)(const Plan<T>&, int64_t begin, int64_t end);
+  // Lists of neurons [begin, end).
+  void (*plan)(const Plan<T>&, int64_t begin, int64_t end);
   void (*inf_rows)(const Forward<T>&, const T* w, int64_t begin, int64_t end);  // few rows: vectors run along the inputs
   void (*inf)(const Forward<T>&, int64_t begin, int64_t end);
   void (*box)(const Forward<T>&, int64_t begin, int64_t end);

@@ -38,20 +38,22 @@ InputLists<T>::InputLists(const Geometry& g, int64_t group, const T* w, const Ra
     }
     index_.reset(new int32_t[O * I]);  // not touched beyond what is kept
     weight_.reset(new T[O * I]);
+    start_.resize(O);
     count_.resize(O);
-    const Plan<T> plan{lower.data(), upper.data(), w, I, static_cast<T>(keep), least, index_.get(), weight_.get(), count_.data()};
+    const Plan<T> plan{lower.data(), upper.data(), w, I, static_cast<T>(keep), least,
+                       index_.get(), weight_.get(), start_.data(), count_.data()};
     parallel(O, std::max<int64_t>(1, (1 << 14) / std::max<int64_t>(I, 1)), [&](int64_t begin, int64_t end) { table<T>().plan(plan, begin, end); });
     int64_t kept = 0;
     for (int64_t n : count_) kept += n;
     if (kept < O * I * 6 / 10) {
-      lists = {index_.get(), weight_.get(), count_.data(), I, I, I};
+      lists = {index_.get(), weight_.get(), start_.data(), count_.data(), I, I};
       return;
     }
     weight_.reset();
   }
   index_.reset(new int32_t[I]);
   for (int64_t i = 0; i < I; ++i) index_[i] = static_cast<int32_t>(i);
-  lists = {index_.get(), w, nullptr, 0, I, kSlice};
+  lists = {index_.get(), w, nullptr, nullptr, I, kSlice};
 }
 
 template <class T>
@@ -59,7 +61,7 @@ std::vector<int64_t> InputLists<T>::first_in_slices(const Geometry& g, int64_t s
   const int64_t slices = (g.inputs() + slice - 1) / slice;
   std::vector<int64_t> first(g.neurons() * (slices + 1));
   for (int64_t o = 0; o < g.neurons(); ++o) {
-    const int32_t* index = lists.index + o * lists.index_stride;
+    const int32_t* index = lists.index(o);
     for (int64_t s = 0; s <= slices; ++s)
       first[o * (slices + 1) + s] = std::lower_bound(index, index + lists.size(o), s * slice) - index;
   }

@@ -30,14 +30,13 @@ class InputLists {
   // `keep`: see Plan; 0 asks for dense lists. `least` (neurons) or nullptr.
   InputLists(const Geometry& g, int64_t group, const T* w, const Ranges<T>& x, double keep, const T* least = nullptr);
   Lists<T> lists;
-  bool pruned() const { return lists.count != nullptr; }
   // (neurons, slices + 1): first entry of each list that lies in each slice of inputs.
   std::vector<int64_t> first_in_slices(const Geometry& g, int64_t slice) const;
 
  private:
   std::unique_ptr<int32_t[]> index_;
   std::unique_ptr<T[]> weight_;
-  std::vector<int64_t> count_;
+  std::vector<int64_t> start_, count_;
 };
 
 }  // namespace linfdist

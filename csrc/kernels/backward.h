@@ -68,11 +68,11 @@ void backward(const Backward<float>& job, int64_t begin, int64_t end) {
         for (int64_t o = 0; o < O; ++o) {
           const int64_t from = job.first ? job.first[o * (slices + 1) + s] : i0;
           const int64_t to = job.first ? job.first[o * (slices + 1) + s + 1] : i1;
-          const int32_t* index = job.lists.index + o * job.lists.index_stride + from;
-          const float* weight = job.lists.weight + o * I + from;
+          const int32_t* index = job.lists.index(o) + from;
+          const float* weight = job.lists.weight(o) + from;
           const int64_t tile = (q * O + o) * L;
           float* dw = job.dw ? job.dw + o * I : no_dw.data;
-          prefetch(weight + I, to - from);
+          prefetch(weight + (job.lists.pruned() ? to - from : I), to - from);
           prefetch(dw + I + i0, job.dw ? i1 - i0 : 0);
           for_groups<std::decay_t<decltype(power)>::kGroup>(0, vectors, [&](auto nv, int64_t v) {
             constexpr int NV = decltype(nv)::value;

@@ -7,7 +7,7 @@ namespace {
 using linfdist::Lists;
 
 inline bool worth_filtering(const linfdist::Series& series, const Lists<float>& lists) {
-  return series.least > 0.6f && !lists.count;  // 0.6: p of about 45; pruned lists hold little else
+  return series.least > 0.6f && !lists.pruned();  // 0.6: p of about 45; pruned lists hold little else
 }
 
 // The entries of a list with a term that still counts in some lane, |d| > limit: their positions go to `kept`. Found first

@@ -51,24 +51,71 @@ inline void inf_argmax_list(const typename V::T* panel, const int32_t* index, co
   }
 }
 
+// Dense lists: the values alone, and where a new maximum appeared only by slice, which costs next to nothing; then one
+// look at the winning slice, along the inputs, finds the first arg-max.
+template <class V, int NV>
+inline void inf_slice_list(const typename V::T* panel, const int32_t* index, const typename V::T* weight, int64_t n,
+                           typename V::T* value, typename V::T* slice) {
+  typename V::R before[NV];
+  for (int v = 0; v < NV; ++v) before[v] = V::load(value + v * V::W);
+  inf_list<V, NV>(panel, index, weight, n, value);
+  for (int v = 0; v < NV; ++v) {
+    const auto grown = V::greater(V::load(value + v * V::W), before[v]);
+    const auto first = V::set1(static_cast<typename V::T>(index[0]));
+    V::store(slice + v * V::W, V::select(grown, first, V::load(slice + v * V::W)));
+  }
+}
+
+// The code of the first i in [from, to), at most 64 of them, with |x[i] - w[i]| = value.
+template <class V>
+inline typename V::T find_code(const typename V::T* x, const typename V::T* w, int64_t from, int64_t to, typename V::T value) {
+  using T = typename V::T;
+  const auto wanted = V::set1(value);
+  uint64_t below = 0;  // no branch before all are compared: where it is cannot be predicted
+  int64_t i = from;
+  for (; i + V::W <= to; i += V::W)
+    below |= static_cast<uint64_t>(V::bits(V::greater(wanted, V::abs(V::sub(V::load(x + i), V::load(w + i)))))) << (i - from);
+  for (; i < to; ++i) {
+    const T d = x[i] - w[i];
+    below |= static_cast<uint64_t>((d < 0 ? -d : d) < value) << (i - from);
+  }
+  i = from + __builtin_ctzll(~below);
+  return static_cast<T>(x[i] - w[i] < 0 ? -(i + 1) : i + 1);
+}
+
 template <class V>
 void inf(const Forward<typename V::T>& job, int64_t begin, int64_t end) {
   using T = typename V::T;
   constexpr int64_t L = kLanes<T>;
   const Geometry& g = *job.g;
   const Buffer<T> panel(g.inputs() * L), value(job.block * L), code(job.where ? job.block * L : 0);
+  const Buffer<T> rows(job.where && !job.lists.pruned() ? g.inputs() * L : 0);  // the panel, one row after the other
   int64_t packed = -1;
   for (int64_t k = begin; k < end; ++k) {
     const Task<T> t(job, k);
-    if (t.panel != packed) pack<V>(g, job.group, job.x, t.row, t.rows, 0, g.inputs(), panel);
+    const bool fresh = t.panel != packed;
+    if (fresh) pack<V>(g, job.group, job.x, t.row, t.rows, 0, g.inputs(), panel);
     packed = t.panel;
     if (!job.where) {
       fill<T>(value, t.on * L, 0);
       for_lists<8, V>(job.lists, t, [&](auto nv, int64_t o, int64_t lane, const int32_t* index, const T* weight, int64_t n) {
         inf_list<V, decltype(nv)::value>(panel + lane, index, weight, n, value + o * L + lane);
       });
-    } else {
+    } else if (!job.lists.pruned()) {
       fill<T>(value, t.on * L, -1);  // so that the first input sets the arg-max even at distance 0
+      for_lists<8, V>(job.lists, t, [&](auto nv, int64_t o, int64_t lane, const int32_t* index, const T* weight, int64_t n) {
+        inf_slice_list<V, decltype(nv)::value>(panel + lane, index, weight, n, value + o * L + lane, code + o * L + lane);
+      });
+      if (fresh) transpose<V>(panel, L, rows, g.inputs(), g.inputs(), t.rows);
+      for (int64_t o = 0; o < t.on; ++o)
+        for (int64_t lane = 0; lane < t.rows; ++lane) {
+          T& slot = code[o * L + lane];
+          const int64_t from = static_cast<int64_t>(slot), to = min64(from + job.lists.slice, g.inputs());
+          slot = find_code<V>(rows + lane * g.inputs(), job.lists.weight(t.o0 + o), from, to, value[o * L + lane]);
+        }
+      store_codes<V>(job, t, job.where, code, value);
+    } else {
+      fill<T>(value, t.on * L, -1);
       fill<T>(code, t.on * L, 1);
       for_lists<4, V>(job.lists, t, [&](auto nv, int64_t o, int64_t lane, const int32_t* index, const T* weight, int64_t n) {
         inf_argmax_list<V, decltype(nv)::value>(panel + lane, index, weight, n, value + o * L + lane, code + o * L + lane);

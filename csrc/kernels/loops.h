@@ -47,9 +47,9 @@ inline void for_lists(const Lists<typename V::T>& lists, const Task<typename V::
     for (int64_t o = t.o0; o < t.o0 + t.on; ++o) {
       const int64_t n = min64(lists.slice, lists.size(o) - s);
       if (n <= 0) continue;
-      const int32_t* index = lists.index + o * lists.index_stride + s;
-      const typename V::T* weight = lists.weight + o * lists.inputs + s;
-      prefetch(weight + lists.inputs, n);
+      const int32_t* index = lists.index(o) + s;
+      const typename V::T* weight = lists.weight(o) + s;
+      prefetch(weight + (lists.pruned() ? n : lists.inputs), n);
       for_groups<NV>(0, vectors, [&](auto nv, int64_t v) { f(nv, o - t.o0, v * V::W, index, weight, n); });
     }
 }
@@ -59,16 +59,28 @@ void fill(T* to, int64_t n, T value) {
   for (int64_t k = 0; k < n; ++k) to[k] = value;
 }
 
+// Turns the codes of a tile into those of `where` and stores them: i + 1 -> i, -(i + 1) = ~i, and 0 at distance 0, because
+// -0 - 0 has a sign but is not below 0.
 template <class V>
-void store_codes(const Forward<typename V::T>& job, const Task<typename V::T>& t, int32_t* where, const typename V::T* code,
+void store_codes(const Forward<typename V::T>& job, const Task<typename V::T>& t, int32_t* where, typename V::T* code,
                  const typename V::T* value) {
-  constexpr int64_t L = kLanes<typename V::T>;
-  const int64_t P = job.g->positions();
-  for (int64_t lane = 0; lane < t.rows; ++lane) {
-    int32_t* to = where + output_offset(*job.g, job.group, t.row + lane) + t.o0 * P;
-    for (int64_t o = 0; o < t.on; ++o) {
-      const int32_t c = static_cast<int32_t>(code[o * L + lane]);
-      to[o * P] = value[o * L + lane] == 0 ? 0 : c - (c > 0);  // -0 - 0 has a sign, but is not below 0
+  using T = typename V::T;
+  constexpr int64_t L = kLanes<T>;
+  const auto convert = [&](int64_t k) {
+    const int32_t c = static_cast<int32_t>(code[k]);
+    return value[k] == 0 ? 0 : c - (c > 0);
+  };
+  if constexpr (sizeof(T) == sizeof(int32_t)) {  // the bits of an int32 travel as those of a float
+    for (int64_t k = 0; k < t.on * L; ++k) {
+      const int32_t c = convert(k);
+      __builtin_memcpy(code + k, &c, sizeof(c));
+    }
+    store_outputs<V>(*job.g, job.group, reinterpret_cast<T*>(where), t.row, t.rows, t.o0, t.on, code);
+  } else {
+    const int64_t P = job.g->positions();
+    for (int64_t lane = 0; lane < t.rows; ++lane) {
+      int32_t* to = where + output_offset(*job.g, job.group, t.row + lane) + t.o0 * P;
+      for (int64_t o = 0; o < t.on; ++o) to[o * P] = convert(o * L + lane);
     }
   }
 }

@@ -55,12 +55,11 @@ bool ranges(const Geometry& g, const typename V::T* x, typename V::T* lower, typ
 // weight, for every row of the batch; rounded subtraction is monotone, so this holds for the rounded values too. The
 // output is at least the largest `smallest`; an input whose `largest` is below that can never be the maximum.
 template <class V>
-bool plan(const Plan<typename V::T>& job, int64_t begin, int64_t end) {
+void plan(const Plan<typename V::T>& job, int64_t begin, int64_t end) {
   using T = typename V::T;
   using R = typename V::R;
   const int64_t I = job.inputs;
-  R bad = V::set1(0);
-  T bad1 = 0;
+  int64_t n = begin * I;
   for (int64_t o = begin; o < end; ++o) {
     const T* w = job.w + o * I;
     R least = V::set1(0);
@@ -68,48 +67,36 @@ bool plan(const Plan<typename V::T>& job, int64_t begin, int64_t end) {
     int64_t i = 0;
     for (; i + V::W <= I; i += V::W) {
       const R a = V::load(w + i);
-      bad = V::fma(a, V::set1(0), bad);
-      if (job.index)
-        least = V::max(least, V::max(V::sub(V::load(job.lower + i), a), V::sub(a, V::load(job.upper + i))));
+      least = V::max(least, V::max(V::sub(V::load(job.lower + i), a), V::sub(a, V::load(job.upper + i))));
     }
     for (; i < I; ++i) {
-      bad1 += w[i] * 0;
-      if (job.index) {
-        const T a = job.lower[i] - w[i], b = w[i] - job.upper[i];
-        least1 = a > least1 ? a : least1;
-        least1 = b > least1 ? b : least1;
-      }
+      const T a = job.lower[i] - w[i], b = w[i] - job.upper[i];
+      least1 = a > least1 ? a : least1;
+      least1 = b > least1 ? b : least1;
     }
-    if (!job.index) continue;
     T l[V::W];
     V::store(l, least);
     for (int k = 0; k < V::W; ++k) least1 = l[k] > least1 ? l[k] : least1;
 
     const T need = least1 * job.keep;
-    int32_t* index = job.index + o * I;
-    T* weight = job.weight + o * I;
-    int64_t n = 0;
+    job.start[o] = n;
     for (i = 0; i + V::W <= I; i += V::W) {
       const R a = V::load(w + i);
       const R largest = V::max(V::sub(V::load(job.upper + i), a), V::sub(a, V::load(job.lower + i)));
       for (uint32_t rest = ~V::bits(V::greater(V::set1(need), largest)) & ((1ull << V::W) - 1); rest; rest &= rest - 1) {
         const int k = __builtin_ctz(rest);
-        index[n] = static_cast<int32_t>(i + k);
-        weight[n++] = w[i + k];
+        job.index[n] = static_cast<int32_t>(i + k);
+        job.weight[n++] = w[i + k];
       }
     }
     for (; i < I; ++i) {
       const T a = job.upper[i] - w[i], b = w[i] - job.lower[i];
       if (a < need && b < need) continue;
-      index[n] = static_cast<int32_t>(i);
-      weight[n++] = w[i];
+      job.index[n] = static_cast<int32_t>(i);
+      job.weight[n++] = w[i];
     }
-    job.count[o] = n;
+    job.count[o] = n - job.start[o];
   }
-  T b[V::W];
-  V::store(b, bad);
-  for (int k = 0; k < V::W; ++k) bad1 += b[k];
-  return bad1 == 0;
 }
 
 }  // namespace

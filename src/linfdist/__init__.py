@@ -2,6 +2,8 @@
 
 from importlib.metadata import PackageNotFoundError, version
 
+from . import data, models, nn
+from .models import load
 from .ops.box import dist_box, dist_box_conv2d
 from .ops.dist import dist, dist_conv2d
 from .ops.select import backends
@@ -11,4 +13,15 @@ try:
 except PackageNotFoundError:  # a source tree that was never installed
     __version__ = "0+unknown"
 
-__all__ = ["__version__", "backends", "dist", "dist_box", "dist_box_conv2d", "dist_conv2d"]
+__all__ = [
+    "__version__",
+    "backends",
+    "data",
+    "dist",
+    "dist_box",
+    "dist_box_conv2d",
+    "dist_conv2d",
+    "load",
+    "models",
+    "nn",
+]

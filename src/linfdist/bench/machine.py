@@ -1,0 +1,107 @@
+"""What a number was measured on."""
+
+import os
+import platform
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+import linfdist
+
+OVERRIDES = ("LINFDIST_BACKEND", "LINFDIST_ISA")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """`backend` is the engine in use with its instruction set; `commit` is empty outside a git checkout."""
+
+    cpu: str
+    cores: int
+    system: str
+    python: str
+    torch: str
+    linfdist: str
+    commit: str
+    backend: str
+    overrides: dict[str, str]
+
+
+def describe_machine() -> Machine:
+    return Machine(
+        cpu=cpu_model(),
+        cores=usable_cores(),
+        system=f"{platform.system()} {platform.machine()}",
+        python=platform.python_version(),
+        torch=torch.__version__,
+        linfdist=linfdist.__version__,
+        commit=_commit(),
+        backend=backend_in_use(),
+        overrides=overrides(),
+    )
+
+
+def overrides() -> dict[str, str]:
+    """The environment variables in force that change what the engine runs on."""
+    return {name: os.environ[name] for name in OVERRIDES if os.environ.get(name)}
+
+
+def backend_in_use() -> str:
+    """The backend that computes float32 on the CPU, with its detail: `native: avx2 (of avx2, scalar)`.
+
+    Raises RuntimeError if an override asks for what cannot run here, as the engine itself does when it is used.
+    """
+    forced = os.environ.get("LINFDIST_BACKEND", "")
+    statuses = linfdist.backends()
+    for status in statuses:
+        if forced not in ("", status.name):
+            continue
+        if status.available:
+            return f"{status.name}: {status.detail}"
+        reasons = "; ".join(status.reasons)
+        if forced or "LINFDIST_ISA" in reasons:  # an instruction set that cannot run is an error, not a reason to go on
+            raise RuntimeError(reasons)
+    raise RuntimeError(f"LINFDIST_BACKEND={forced} is not one of {', '.join(status.name for status in statuses)}")
+
+
+def usable_cores() -> int:
+    """The cores this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def load() -> float | None:
+    """The number of cores that were busy during the last minute."""
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+
+
+def cpu_model() -> str:
+    """The CPU's name as the system gives it."""
+    listing = Path("/proc/cpuinfo")
+    if listing.exists():
+        for line in listing.read_text().splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() in ("model name", "Model") and value.strip():
+                return value.strip()
+    if platform.system() == "Darwin":
+        name = _output("sysctl", "-n", "machdep.cpu.brand_string")
+        if name:
+            return name
+    return platform.processor() or platform.machine()
+
+
+def _commit() -> str:
+    """The commit of the checkout that this package runs from, with `-dirty` if its sources differ."""
+    package = Path(linfdist.__file__).resolve().parent
+    root = _output("git", "-C", str(package), "rev-parse", "--show-toplevel")
+    if not root or Path(root).resolve() / "src" / "linfdist" != package:  # installed: a checkout around it is another's
+        return ""
+    changed = _output("git", "-C", root, "status", "--porcelain", "--", "src", "csrc", "CMakeLists.txt")
+    return _output("git", "-C", root, "rev-parse", "HEAD") + ("-dirty" if changed else "")
+
+
+def _output(*command: str) -> str:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""

@@ -1,0 +1,4 @@
+"""Proved radii. Imports models, never training."""
+
+from .margin import Margin as Margin
+from .margin import margin as margin

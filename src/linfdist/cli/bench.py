@@ -1,0 +1,52 @@
+"""`linfdist bench`: how fast the engine is on this machine."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from linfdist.bench import Settings, run
+from linfdist.bench.machine import backend_in_use, usable_cores
+from linfdist.bench.results import check_writable
+from linfdist.bench.table import terminal
+
+
+def bench(
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all the numbers to this JSON file.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Half a minute instead of three: fewer repetitions.")] = False,
+    threads: Annotated[
+        int | None, typer.Option(metavar="N", help="Number of threads.", show_default="2, or the number of cores if 1")
+    ] = None,
+) -> None:
+    """Measure the engine against the matrix product, torch.cdist and torch.compile, interleaved in one run."""
+    settings = _settings(quick, threads)
+    if json:
+        try:
+            check_writable(json)
+        except OSError as error:
+            raise typer.BadParameter(f"cannot write {json}: {error}", param_hint="--json") from error
+    try:
+        backend_in_use()
+    except RuntimeError as error:
+        raise typer.BadParameter(f"no backend can run: {error}", param_hint="the environment") from error
+
+    with Progress(
+        TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=Console(stderr=True), transient=True
+    ) as bar:
+        task = bar.add_task("starting", total=1.0)
+        report = run(settings, lambda label, fraction: bar.update(task, description=label, completed=fraction))
+    if json:
+        report.write(json)
+    Console().print(terminal(report))
+    if json:
+        Console(stderr=True).print(f"wrote {json}", highlight=False, markup=False)
+
+
+def _settings(quick: bool, threads: int | None) -> Settings:
+    chosen = min(2, usable_cores()) if threads is None else threads
+    try:
+        return Settings.quick(chosen) if quick else Settings(threads=chosen)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--threads") from error

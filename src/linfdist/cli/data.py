@@ -1,0 +1,80 @@
+"""`linfdist data`: which data sets there are, and getting them."""
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from linfdist.data import NAMES, DataError, data_root, info
+from linfdist.data import fetch as fetch_data
+
+app = typer.Typer(help="Data sets: list them, fetch them.", no_args_is_help=True)
+
+DataDir = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR", help="Where data sets are.", show_default="$LINFDIST_DATA, else the platform's cache folder"
+    ),
+]
+
+
+@app.command("list")
+def list_(data_dir: DataDir = None) -> None:
+    """Show the data sets and which are stored here."""
+    root = data_root(data_dir)
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in ("name", "what", "train + test", "shape", "classes", "stored"):
+        table.add_column(heading, justify="right" if heading == "classes" else "left", no_wrap=True)
+    for name in NAMES:
+        facts = info(name)
+        files = [root / name / f"{split}.safetensors" for split in ("train", "test")]
+        stored = all(file.is_file() for file in files)
+        table.add_row(
+            f"[bold]{name}[/]",
+            escape(facts.title),
+            f"{facts.train:,} + {facts.test:,}",
+            "×".join(str(side) for side in facts.shape),
+            str(facts.num_classes),
+            f"[green]{_size(files)}[/]" if stored else "[dim]no[/]",
+        )
+    console = Console()
+    console.print(table)
+    lines = [f"{name}: {info(name).terms}" for name in NAMES if info(name).terms]
+    lines.append(f"stored in {root}")
+    lines.append("own images: a folder `class/image.png`, given by its path")
+    console.print("\n" + "\n".join(lines), markup=False, highlight=False, soft_wrap=True)
+
+
+def _size(files: list[Path]) -> str:
+    total = sum(file.stat().st_size for file in files)
+    return f"{total / 1e9:.1f} GB" if total >= 1e9 else f"{total / 1e6:.1f} MB"
+
+
+@app.command()
+def fetch(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help=f"Any of: {', '.join(NAMES)}.")],
+    data_dir: DataDir = None,
+) -> None:
+    """Get data sets from the first source that works, verify them and store them; a second call is instant."""
+    unknown = [name for name in names if name not in NAMES]
+    if unknown:
+        raise typer.BadParameter(
+            f"unknown data set {', '.join(unknown)}; choose from {', '.join(NAMES)}", param_hint="NAME"
+        )
+    console = Console()
+    for name in names:
+        start = time.monotonic()
+        try:
+            fetched = fetch_data(name, data_dir)
+        except DataError as error:
+            Console(stderr=True).print(f"error: {error}", style="red", markup=False, highlight=False)
+            raise typer.Exit(1) from error
+        seconds = time.monotonic() - start
+        what = f"fetched in {seconds:.1f} s" if fetched.fresh else "stored already, intact"
+        console.print(
+            f"{name}: {what}, {fetched.folder} (from {fetched.source})", markup=False, highlight=False, soft_wrap=True
+        )

@@ -1,0 +1,53 @@
+"""`linfdist recipes`: the recipes that come with the package."""
+
+from typing import Annotated
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.syntax import Syntax
+from rich.table import Table
+
+from linfdist import recipes
+
+app = typer.Typer(help="Show the recipes: one per published run, and laptop-size ones.", no_args_is_help=True)
+WIDE = 120  # columns of a terminal that has room for the network and the loss
+
+
+@app.command("list")
+def list_() -> None:
+    """List every recipe with its radius, its length and its source."""
+    console = Console()
+    wide = console.width >= WIDE
+    table = Table("recipe", "eps", *(["network", "loss"] if wide else []), "epochs", "source", box=SIMPLE_HEAD)
+    for column in table.columns[:-1]:
+        column.no_wrap = True
+    for name in recipes.names():
+        recipe = recipes.load(name)
+        details = [f"{recipe.model} {recipe.depth} x {recipe.width}", recipe.loss] if wide else []
+        table.add_row(f"[bold]{name}[/]", recipe.eps, *details, f"{recipe.epochs:g}", escape(recipe.source))
+    console.print(table)
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(help="A recipe's name, or the path of its .toml file.")],
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Another value for a key; repeatable.")
+    ] = None,
+) -> None:
+    """Print a recipe in full, every key with its meaning; the output is a recipe file."""
+    try:
+        recipe = recipes.load(name)
+    except recipes.RecipeError as error:
+        raise typer.BadParameter(str(error), param_hint="NAME") from error
+    try:
+        recipe = recipes.override(recipe, settings or [])
+    except recipes.RecipeError as error:
+        raise typer.BadParameter(str(error), param_hint="--set") from error
+    text, console = recipes.to_toml(recipe), Console()
+    if console.is_terminal:
+        console.print(Syntax(text, "toml", background_color="default", word_wrap=True))
+    else:
+        typer.echo(text, nl=False)

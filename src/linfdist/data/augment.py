@@ -1,0 +1,90 @@
+"""Random crops and flips of uint8 batches, all images at once."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .base import Pixels
+
+
+@dataclass(frozen=True)
+class Augment:
+    """What is drawn for every image alone.
+
+    pad: pixels added on each side before the crop, of value 0 ("zero") or repeating the border ("edge").
+    crop: side of the square that is cut out; None keeps the image's own height and width.
+    flip: mirror left to right, with probability 1/2.
+    """
+
+    pad: int = 0
+    pad_mode: Literal["zero", "edge"] = "zero"
+    flip: bool = False
+    crop: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.pad < 0:
+            raise ValueError(f"pad must not be negative, got {self.pad}")
+        if self.pad_mode not in ("zero", "edge"):
+            raise ValueError(f"pad_mode must be 'zero' or 'edge', got {self.pad_mode!r}")
+        if self.crop is not None and self.crop < 1:
+            raise ValueError(f"crop must be at least 1, got {self.crop}")
+
+
+def augment(images: Tensor, recipe: Augment, generator: torch.Generator) -> Tensor:
+    """Random crops and flips: uint8 (B, C, H, W) on the CPU -> uint8 (B, C, H', W').
+
+    Works on pixels, before any normalisation. The draws come from `generator` alone, in the order rows, columns, flips:
+    the same state gives the same result, whatever the number of threads.
+    """
+    if images.dtype != torch.uint8 or images.dim() != 4 or images.device.type != "cpu":
+        raise ValueError(
+            f"need uint8 (B, C, H, W) on the CPU, got {images.dtype} {tuple(images.shape)} {images.device}"
+        )
+    batch, _, height, width = images.shape
+    rows, columns = (recipe.crop or height), (recipe.crop or width)
+    spare_rows, spare_columns = height + 2 * recipe.pad - rows, width + 2 * recipe.pad - columns
+    if min(spare_rows, spare_columns) < 0:
+        raise ValueError(f"cannot crop {rows} × {columns} from images of {height} × {width} with padding {recipe.pad}")
+    if not (spare_rows or spare_columns or recipe.flip):
+        return images
+
+    top = torch.randint(spare_rows + 1, (batch,), generator=generator).numpy()
+    left = torch.randint(spare_columns + 1, (batch,), generator=generator).numpy()
+    mirrored = torch.randint(2, (batch,), generator=generator).numpy().nonzero()[0] if recipe.flip else None
+    # NumPy, on one thread: the work is too small to be worth waking others, and copies out of a view of all crops
+    # go row by row, which torch's indexing does not.
+    source = _padded(images.numpy(), recipe)
+    crops = np.lib.stride_tricks.sliding_window_view(source, (rows, columns), axis=(2, 3))
+    crops = crops.transpose(0, 2, 3, 1, 4, 5)  # (B, top, left, C, H', W')
+    result = crops[np.arange(batch), top, left]  # (B, C, H', W')
+    if mirrored is not None:
+        result[mirrored] = result[mirrored, ..., ::-1]
+    return torch.from_numpy(result)
+
+
+def centre_crop(images: Tensor, size: int) -> Tensor:
+    """The middle size × size of (..., H, W), as a view."""
+    height, width = images.shape[-2:]
+    if not 1 <= size <= min(height, width):
+        raise ValueError(f"cannot crop {size} × {size} from images of {height} × {width}")
+    top, left = (height - size) // 2, (width - size) // 2
+    return images[..., top : top + size, left : left + size]
+
+
+def _padded(images: Pixels, recipe: Augment) -> Pixels:
+    pad = recipe.pad
+    if pad == 0:
+        return images
+    batch, channels, height, width = images.shape
+    result = np.zeros((batch, channels, height + 2 * pad, width + 2 * pad), np.uint8)
+    middle = result[:, :, pad:-pad]
+    middle[..., pad:-pad] = images
+    if recipe.pad_mode == "edge":
+        middle[..., :pad] = images[..., :1]
+        middle[..., -pad:] = images[..., -1:]
+        result[:, :, :pad] = middle[:, :, :1]
+        result[:, :, -pad:] = middle[:, :, -1:]
+    return result

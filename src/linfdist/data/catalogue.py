@@ -1,0 +1,112 @@
+"""The data sets by name: load, fetch, constants."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import cifar10, digits, fashion, folder, mnist, store, tinyimagenet
+from .base import SPLITS, Builtin, Content, DataError, Dataset, Info
+
+_BUILTIN: dict[str, Builtin] = {
+    builtin.info.name: builtin
+    for builtin in (mnist.MNIST, fashion.FASHION, cifar10.CIFAR10, tinyimagenet.TINY_IMAGENET, digits.DIGITS)
+}
+NAMES: tuple[str, ...] = tuple(_BUILTIN)
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """Where a data set is stored, where it came from, and whether this call brought it."""
+
+    folder: Path
+    source: str
+    fresh: bool
+
+
+def load(name: str | os.PathLike[str], split: str = "train", data_dir: str | os.PathLike[str] | None = None) -> Dataset:
+    """One split of a data set, fetched and verified if it is not stored yet.
+
+    name: one of `NAMES`, or the path of a folder of images `class/image.png`, optionally below `train/` and `test/`.
+    split: "train" or "test". TinyImageNet's test split is its labelled val split.
+    data_dir: where data sets are stored; default `$LINFDIST_DATA`, else the platform's cache folder.
+
+    The images are mapped from the stored file, whose checksum is compared at every call.
+    """
+    if split not in SPLITS:
+        raise ValueError(f"split must be one of {', '.join(SPLITS)}, got {split!r}")
+    builtin = _BUILTIN.get(os.fspath(name))
+    if builtin is None:
+        return folder.load(_folder(name), split)
+    root = store.data_root(data_dir)
+    if not store.file(root, builtin.info.name, split).exists():
+        fetch(builtin.info.name, root)
+    return store.read(root, builtin.info, split).dataset
+
+
+def fetch(name: str, data_dir: str | os.PathLike[str] | None = None) -> Fetched:
+    """Store a data set, from the first source that works; what is stored and intact already is kept.
+
+    A damaged stored file is replaced. Any number of processes may call this at once: one works, the others wait.
+    """
+    builtin = _BUILTIN.get(name)
+    if builtin is None:
+        raise DataError(f"unknown data set {name!r}: choose from {', '.join(NAMES)}")
+    root = store.data_root(data_dir)
+    place = root / builtin.info.name
+    source = _stored_source(root, builtin.info)  # without the lock first: the folder may be read-only
+    if source is not None:
+        return Fetched(place, source, fresh=False)
+    try:
+        with store.lock(place):
+            source = _stored_source(root, builtin.info)
+            if source is not None:
+                return Fetched(place, source, fresh=False)
+            with store.workspace(place) as temporary:
+                content, source = _obtain(builtin, root, temporary)
+                store.write(root, builtin.info, content, source, temporary)
+            return Fetched(place, source, fresh=True)
+    except OSError as error:
+        raise DataError(
+            f"cannot store {name} in {place}: {error}; choose another folder with --data-dir or $LINFDIST_DATA"
+        ) from error
+
+
+def info(name: str | os.PathLike[str]) -> Info:
+    """The constants of a data set; of a folder of images they are computed from its training images."""
+    builtin = _BUILTIN.get(os.fspath(name))
+    return builtin.info if builtin else folder.info(_folder(name))
+
+
+def _folder(name: str | os.PathLike[str]) -> Path:
+    path = Path(name).expanduser()
+    if not path.is_dir():
+        raise DataError(f"{os.fspath(name)!r} is neither a folder of images nor one of {', '.join(NAMES)}")
+    return path
+
+
+def _stored_source(root: Path, info: Info) -> str | None:
+    """Where the stored files came from, if all are there and intact."""
+    try:
+        sources = {store.read(root, info, split).source for split in SPLITS}
+    except (DataError, FileNotFoundError):
+        return None
+    return ", ".join(sorted(sources))
+
+
+def _obtain(builtin: Builtin, root: Path, temporary: Path) -> tuple[Content, str]:
+    content = builtin.local(root)
+    if content is not None:
+        return content, f"files in {root}"
+    failures = [f"files in {root}: none"]
+    for number, source in enumerate(builtin.sources):
+        work = temporary / f"source-{number}"
+        work.mkdir()
+        try:
+            return source.read(work), source.title
+        except (DataError, OSError) as error:
+            failures.append(f"{source.title}: {error}")
+    listing = "\n".join(f"  - {failure}" for failure in failures)
+    raise DataError(
+        f"no source gave {builtin.info.name}:\n{listing}\n"
+        f"By hand: {builtin.by_hand.format(folder=root / builtin.info.name)}; then call again."
+    )

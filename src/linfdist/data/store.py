@@ -1,0 +1,125 @@
+"""The stored form: per split one safetensors file that is mapped into memory and carries its own checksum."""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from filelock import FileLock
+from platformdirs import user_cache_path
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from .base import Content, Corrupt, Dataset, Info
+
+FORMAT = "linfdist-data-1"
+_WORK = "fetching-"  # temporary folders; one that is found under the lock was left by a killed process
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A split as stored, with the source it was made from."""
+
+    dataset: Dataset
+    source: str
+
+
+def data_root(data_dir: str | os.PathLike[str] | None = None) -> Path:
+    """The folder of all data sets: the argument, else `$LINFDIST_DATA`, else the platform's cache folder."""
+    chosen = data_dir if data_dir is not None else os.environ.get("LINFDIST_DATA")
+    if chosen:
+        return Path(chosen).expanduser().absolute()
+    return user_cache_path("linfdist", appauthor=False) / "data"
+
+
+def file(root: Path, name: str, split: str) -> Path:
+    return root / name / f"{split}.safetensors"
+
+
+@contextmanager
+def lock(place: Path) -> Iterator[None]:
+    """One process at a time; a lock dies with the process that holds it."""
+    place.mkdir(parents=True, exist_ok=True)
+    with FileLock(place / ".lock"):
+        yield
+
+
+@contextmanager
+def workspace(place: Path) -> Iterator[Path]:
+    """A temporary folder on the same file system, so that finished files can be renamed. Call it under the lock."""
+    for left_over in place.glob(f"{_WORK}*"):
+        shutil.rmtree(left_over, ignore_errors=True)
+    path = Path(tempfile.mkdtemp(prefix=_WORK, dir=place))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def write(root: Path, info: Info, content: Content, source: str, temporary: Path) -> None:
+    """Write both splits under a temporary name, then rename: a file is there whole, or not at all."""
+    classes = json.dumps(content.classes)
+    for split, (pixels, numbers) in content.splits.items():
+        images, labels = torch.from_numpy(pixels).contiguous(), torch.from_numpy(numbers)
+        unfinished = temporary / f"{split}.safetensors"
+        save_file(
+            {"images": images, "labels": labels},
+            unfinished,
+            metadata={
+                "format": FORMAT,
+                "name": info.name,
+                "split": split,
+                "classes": classes,
+                "source": source,
+                "sha256": _checksum(images, labels, classes),
+            },
+        )
+        marker = temporary / "mode"
+        marker.touch()
+        unfinished.chmod(marker.stat().st_mode)  # as the user's umask says; safetensors keeps files to their owner
+        with unfinished.open("rb") as handle:
+            os.fsync(handle.fileno())
+    for split in content.splits:
+        os.replace(temporary / f"{split}.safetensors", file(root, info.name, split))
+
+
+def read(root: Path, info: Info, split: str) -> Stored:
+    """Map a stored split and compare its checksum. `FileNotFoundError` if there is none, `Corrupt` if it is damaged."""
+    path = file(root, info.name, split)
+    try:
+        with safe_open(path, framework="pt") as handle:
+            metadata: dict[str, str] = handle.metadata() or {}
+            images, labels = handle.get_tensor("images"), handle.get_tensor("labels")
+    except FileNotFoundError:
+        raise
+    except (SafetensorError, OSError) as error:
+        raise _damaged(path, info.name, str(error)) from error
+    expected = {"format": FORMAT, "name": info.name, "split": split}
+    found = {key: metadata.get(key) for key in expected}
+    if found != expected:
+        raise _damaged(path, info.name, f"its header says {found}, not {expected}")
+    classes = metadata.get("classes", "")
+    if _checksum(images, labels, classes) != metadata.get("sha256"):
+        raise _damaged(path, info.name, "its content does not have the checksum in its header")
+    return Stored(Dataset(info.name, images, labels, tuple(json.loads(classes))), metadata.get("source", "unknown"))
+
+
+def _checksum(images: Tensor, labels: Tensor, classes: str) -> str:
+    digest = hashlib.sha256(f"{tuple(images.shape)} {classes}".encode())
+    digest.update(images.numpy().data)
+    digest.update(labels.numpy().data)
+    return digest.hexdigest()
+
+
+def _damaged(path: Path, name: str, why: str) -> Corrupt:
+    return Corrupt(
+        f"{path} is damaged and is not used: {why}. To replace it, delete it, or run "
+        f"`linfdist data fetch {name} --data-dir {path.parent.parent}`"
+    )

@@ -1,0 +1,56 @@
+"""Radii and thresholds as people write them, read exactly."""
+
+import math
+import re
+from decimal import Decimal
+from fractions import Fraction
+from numbers import Real
+
+_DECIMAL = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+_NUMBER = re.compile(rf"({_DECIMAL})(?:\s*/\s*({_DECIMAL}))?")
+_MAX_LENGTH = 100
+_MAX_EXPONENT = 400  # beyond every float64; keeps "1e-999999999" from filling the memory
+_EXAMPLES = "a decimal such as 0.3 or a fraction such as 8/255"
+
+
+def parse_eps(text: str | float | Fraction, *, name: str = "eps", at_most: int = 1) -> Fraction:
+    """The exact value of a radius in pixels of [0, 1], between 0 and `at_most`.
+
+    Text means what it says: "0.3" is 3/10, "8/255" is 8/255, "8.8/255" is 44/1275. A Python float means its exact
+    binary value: 0.3 is 5404319552844595/18014398509481984. ValueError says what is wrong and what is allowed.
+    """
+    if isinstance(text, str):
+        value = _from_text(text.strip(), name)
+    elif isinstance(text, bool) or not isinstance(text, Real):
+        raise TypeError(f"{name} = {text!r}: must be text or a number, not {type(text).__name__}")
+    elif isinstance(text, int | Fraction):
+        value = Fraction(text)
+    elif math.isfinite(text):
+        value = Fraction(float(text))
+    else:
+        raise ValueError(f"{name} = {text!r}: must be finite, {_EXAMPLES}")
+    if not 0 <= value <= at_most:
+        side = "negative" if value < 0 else f"more than {at_most}"
+        raise ValueError(f"{name} = {text!r}: is {side}; must be between 0 and {at_most}, in pixels of [0, 1]")
+    return value
+
+
+def _from_text(text: str, name: str) -> Fraction:
+    where = f"{name} = {text[:_MAX_LENGTH]!r}"
+    if len(text) > _MAX_LENGTH:
+        raise ValueError(f"{where}...: is longer than {_MAX_LENGTH} characters; give {_EXAMPLES}")
+    unsigned = text.removeprefix("-")
+    match = _NUMBER.fullmatch(unsigned)
+    if match is None:
+        raise ValueError(f"{where}: is not a number; give {_EXAMPLES}")
+    over, under = (_exact(part or "1", where) for part in match.groups())
+    if under == 0:
+        raise ValueError(f"{where}: divides by zero; give {_EXAMPLES}")
+    return over / under if unsigned == text else -over / under
+
+
+def _exact(digits: str, where: str) -> Fraction:
+    decimal = Decimal(digits)
+    if decimal and abs(decimal.adjusted()) > _MAX_EXPONENT:
+        raise ValueError(f"{where}: is out of range; give {_EXAMPLES}")
+    return Fraction(decimal) if decimal else Fraction(0)

@@ -1,0 +1,58 @@
+"""Files that are written whole or not at all. Tensors go into safetensors with a JSON header: no pickle, ever."""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+HEADER = "linfdist"
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a text file under a temporary name, then rename it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
+    """Save tensors and a JSON header in one file, atomically and flushed to the disk."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        save_file(contiguous, temporary, metadata={HEADER: json.dumps(dict(header))})
+        with open(temporary, "rb") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """What `save_tensors` has written; anything else is refused with the reason."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+    except SafetensorError as error:
+        raise ValueError(f"{path} is not a safetensors file, or is damaged ({error})") from None
+    if HEADER not in metadata:
+        raise ValueError(f"{path} is a safetensors file, but was not written by linfdist: it has no {HEADER!r} header")
+    try:
+        header = json.loads(metadata[HEADER])
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path} has a damaged header ({error})") from None
+    if not isinstance(header, dict):
+        raise ValueError(f"{path} has a header that is not a JSON object")
+    return tensors, header

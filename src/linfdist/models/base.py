@@ -1,0 +1,74 @@
+"""What all networks share: pixels in, Lipschitz features, a configuration to build them again."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from ..nn import Box, CenterCrop, LipschitzModule, Normalize, Stack
+
+
+class PixelNet(nn.Module, ABC):
+    """A network whose first layers crop and normalise, so that it takes pixels of [0, 1] and radii are in pixels.
+
+    `body` is the part made of Lipschitz layers; what follows it differs from network to network. `config` is plain
+    JSON: the class and its arguments, from which `models.from_config` builds the same network again.
+    """
+
+    body: Stack
+    config: dict[str, Any]
+
+    def __init__(self, shape: tuple[int, int, int], crop: int | None) -> None:
+        super().__init__()
+        self.shape = shape
+        self.size = shape[1:] if crop is None else (crop, crop)  # of the image after the crop
+
+    @abstractmethod
+    def forward(self, x: Tensor, p: float | Tensor = math.inf) -> Tensor:
+        """Logits (B, classes) of images (B, C, H, W)."""
+
+    @property
+    def lipschitz(self) -> float:
+        """The ℓ∞ Lipschitz constant of `features` in pixels, at p = inf in eval mode: 1/std, rounded up."""
+        return self.body.lipschitz
+
+    def features(self, x: Tensor, p: float | Tensor = math.inf) -> Tensor:
+        """What the last part of the network sees (B, F), of images (B, C, H, W)."""
+        self.check_images(x)
+        return self.body(x, p)
+
+    def features_box(self, box: Box) -> Box:
+        """Bounds of the computed `features` at p = inf over a box of images, two tensors (B, F); eval mode only."""
+        self.check_images(box.lower)
+        self.check_images(box.upper)
+        return self.body.forward_box(box)
+
+    def check_images(self, x: Tensor) -> None:
+        """Raise unless x are floating-point images of this network's shape, or of the shape after its crop."""
+        if not x.is_floating_point():
+            raise TypeError(f"need floating-point pixels in [0, 1], got {x.dtype}: for bytes, x.float() / 255")
+        accepted = (self.shape, (self.shape[0], *self.size))
+        if x.dim() != 4 or tuple(x.shape[1:]) not in accepted:
+            shapes = " or ".join(f"(B, {c}, {h}, {w})" for c, h, w in dict.fromkeys(accepted))
+            raise ValueError(f"need images {shapes}, got {tuple(x.shape)}")
+
+
+def check_sizes(shape: Sequence[int], mean: Sequence[float], crop: int | None, **sizes: int) -> tuple[int, int, int]:
+    """The shape (C, H, W) as a tuple; ValueError for what cannot be built."""
+    if len(shape) != 3 or min(shape) < 1:
+        raise ValueError(f"shape must be (channels, height, width), each at least 1, got {shape!r}")
+    if len(mean) != shape[0]:
+        raise ValueError(f"mean must have one number for each of the {shape[0]} channels, got {mean!r}")
+    if crop is not None and not 1 <= crop <= min(shape[1:]):
+        raise ValueError(f"crop must be between 1 and the image's size {shape[1]}x{shape[2]}, got {crop!r}")
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name} must be at least 1, got {size!r}")
+    return shape[0], shape[1], shape[2]
+
+
+def first_layers(mean: Sequence[float], std: float, crop: int | None) -> list[LipschitzModule]:
+    """Pixels (B, C, H, W) -> normalised images (B, C, crop, crop)."""
+    return ([] if crop is None else [CenterCrop(crop)]) + [Normalize(mean, std)]

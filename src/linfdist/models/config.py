@@ -1,0 +1,32 @@
+"""Networks from their configuration."""
+
+from collections.abc import Mapping
+from inspect import signature
+from typing import Any
+
+from .base import PixelNet
+from .dist_net import ConvDistNetMLP, DistNet, DistNetMLP
+
+CLASSES: dict[str, type[PixelNet]] = {
+    "DistNet": DistNet,
+    "DistNetMLP": DistNetMLP,
+    "ConvDistNetMLP": ConvDistNetMLP,
+}
+
+
+def from_config(config: Mapping[str, Any]) -> PixelNet:
+    """The network that `config` (see `PixelNet`) describes, with new weights, in eval mode: ready for saved weights.
+
+    ValueError names the keys that are unknown or missing.
+    """
+    arguments = dict(config)
+    name = arguments.pop("class", None)
+    if name not in CLASSES:
+        raise ValueError(f"no network of class {name!r}: the classes are {', '.join(CLASSES)}")
+    parameters = signature(CLASSES[name]).parameters
+    unknown = [key for key in arguments if key not in parameters]
+    missing = [key for key, each in parameters.items() if each.default is each.empty and key not in arguments]
+    if unknown or missing:
+        wrong = [f"unknown {key!r}" for key in unknown] + [f"{key!r} is missing" for key in missing]
+        raise ValueError(f"configuration of a {name}: {', '.join(wrong)}; the keys are {', '.join(parameters)}")
+    return CLASSES[name](**arguments).eval()

@@ -1,0 +1,142 @@
+"""The paper's three networks: all dist layers (Table 5), dist layers with an MLP on top, and its convolutional kin."""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+from torch import Tensor
+
+from ..nn import Box, DistConv2d, DistLinear, Flatten, Head, LipschitzModule, MeanShift, Stack
+from .base import PixelNet, check_sizes, first_layers
+
+
+class DistNet(PixelNet):
+    """ℓ∞-dist Net: `depth` dist layers, the last with `classes` neurons, a bias and no shift; g(x) = −x⁽ᴸ⁾ (Def. 3.2).
+
+    shape: (C, H, W) of the images; classes: how many logits; width: neurons of each hidden layer; depth: dist layers,
+    the last one included; mean, std: see `Normalize`; identity_init: hidden layers start as the identity wherever they
+    are not narrower than their input; mean_shift: if False, hidden layers have a learned bias instead; crop: the side
+    of the centre crop, if any.
+    """
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        classes: int,
+        width: int,
+        depth: int,
+        mean: Sequence[float],
+        std: float,
+        identity_init: bool = True,
+        mean_shift: bool = True,
+        crop: int | None = None,
+    ) -> None:
+        super().__init__(check_sizes(shape, mean, crop, classes=classes, width=width, depth=depth), crop)
+        self.config = {
+            "class": "DistNet", "shape": list(shape), "classes": classes, "width": width, "depth": depth,
+            "mean": list(mean), "std": std, "identity_init": identity_init, "mean_shift": mean_shift, "crop": crop,
+        }  # fmt: skip
+        sizes = [shape[0] * math.prod(self.size), *[width] * (depth - 1)]
+        hidden = hidden_layers(sizes, identity_init, mean_shift)
+        self.body = Stack(*first_layers(mean, std, crop), Flatten(), *hidden)
+        self.last = DistLinear(sizes[-1], classes, bias=True)
+
+    def forward(self, x: Tensor, p: float | Tensor = math.inf) -> Tensor:
+        x = self.features(x, p)  # (B, C, H, W) -> (B, width)
+        return -self.last(x, p)  # (B, classes): the nearest class wins
+
+    def forward_box(self, box: Box) -> Box:
+        """Bounds of the computed logits over a box of images; eval mode only. `lipschitz` holds for the logits too."""
+        near, far = self.last.forward_box(self.features_box(box))  # (B, classes) each
+        return Box(-far, -near)
+
+
+class DistNetMLP(PixelNet):
+    """ℓ∞-dist Net+MLP (Section 6): `depth` dist layers of `width` neurons each, all with shift, then the `Head`.
+
+    head: neurons of its hidden layer. The other arguments are those of `DistNet`.
+    """
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        classes: int,
+        width: int,
+        depth: int,
+        mean: Sequence[float],
+        std: float,
+        identity_init: bool = True,
+        mean_shift: bool = True,
+        crop: int | None = None,
+        head: int = 512,
+    ) -> None:
+        super().__init__(check_sizes(shape, mean, crop, classes=classes, width=width, depth=depth, head=head), crop)
+        self.config = {
+            "class": "DistNetMLP", "shape": list(shape), "classes": classes, "width": width, "depth": depth,
+            "mean": list(mean), "std": std, "identity_init": identity_init, "mean_shift": mean_shift, "crop": crop,
+            "head": head,
+        }  # fmt: skip
+        sizes = [shape[0] * math.prod(self.size), *[width] * depth]
+        hidden = hidden_layers(sizes, identity_init, mean_shift)
+        self.body = Stack(*first_layers(mean, std, crop), Flatten(), *hidden)
+        self.head = Head(width, head, classes)
+
+    def forward(self, x: Tensor, p: float | Tensor = math.inf) -> Tensor:
+        x = self.features(x, p)  # (B, C, H, W) -> (B, width)
+        return self.head(x)  # (B, classes)
+
+
+class ConvDistNetMLP(PixelNet):
+    """Convolutional ℓ∞-dist Net+MLP (Table 8, there with width = 128 and depth = 6, where padding 1 gives its FLOPs).
+
+    depth - 1 convolutions, 3×3 with padding 1: two of `width` channels, the others of twice as many, the third with
+    stride 2; then a dist layer of 4 `width` neurons; all with shift; then the `Head`. See `DistNetMLP`.
+    """
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        classes: int,
+        width: int,
+        depth: int,
+        mean: Sequence[float],
+        std: float,
+        identity_init: bool = True,
+        mean_shift: bool = True,
+        crop: int | None = None,
+        head: int = 512,
+    ) -> None:
+        super().__init__(check_sizes(shape, mean, crop, classes=classes, width=width, depth=depth, head=head), crop)
+        self.config = {
+            "class": "ConvDistNetMLP", "shape": list(shape), "classes": classes, "width": width, "depth": depth,
+            "mean": list(mean), "std": std, "identity_init": identity_init, "mean_shift": mean_shift, "crop": crop,
+            "head": head,
+        }  # fmt: skip
+        channels = [shape[0], *[width if i < 2 else 2 * width for i in range(depth - 1)]]
+        images: list[LipschitzModule] = []
+        height, breadth = self.size
+        for i, (inputs, outputs) in enumerate(pairwise(channels)):
+            identity = identity_init and inputs <= outputs
+            conv = DistConv2d(
+                inputs, outputs, 3, stride=2 if i == 2 else 1, padding=1, bias=not mean_shift, identity_init=identity
+            )
+            images += [conv, MeanShift(outputs)] if mean_shift else [conv]
+            height, breadth = conv.output_size(height, breadth)
+        vectors = hidden_layers([channels[-1] * height * breadth, 4 * width], identity_init, mean_shift)
+        self.body = Stack(*first_layers(mean, std, crop), *images, Flatten(), *vectors)
+        self.head = Head(4 * width, head, classes)
+
+    def forward(self, x: Tensor, p: float | Tensor = math.inf) -> Tensor:
+        x = self.features(x, p)  # (B, C, H, W) -> (B, 4 width)
+        return self.head(x)  # (B, classes)
+
+
+def hidden_layers(sizes: Sequence[int], identity_init: bool, mean_shift: bool) -> list[LipschitzModule]:
+    """Dist layers from each size to the next: without bias, since the mean shift after each makes up for it."""
+    layers: list[LipschitzModule] = []
+    for inputs, outputs in pairwise(sizes):
+        identity = identity_init and inputs <= outputs
+        layers.append(DistLinear(inputs, outputs, bias=not mean_shift, identity_init=identity))
+        if mean_shift:
+            layers.append(MeanShift(outputs))
+    return layers

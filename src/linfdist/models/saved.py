@@ -1,0 +1,61 @@
+"""Networks in files: weights and configuration in one safetensors file."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from ..files import load_tensors, save_tensors
+from .base import PixelNet
+from .config import from_config
+
+FILE = "model.safetensors"
+
+
+def save(network: PixelNet, path: Path, header: Mapping[str, Any]) -> None:
+    """Write the network, atomically; `header` is kept beside its configuration."""
+    save_tensors(path, network.state_dict(), {**header, "config": network.config})
+
+
+def load(source: str | Path) -> PixelNet:
+    """The network in a file, or in the folder of a finished run: in eval mode, p = inf, for pixels of [0, 1].
+
+    Anything that is not a whole safetensors file with matching names, shapes and finite weights is refused.
+    """
+    path = Path(source)
+    if path.is_dir():
+        path = path / FILE
+        if not path.exists():
+            unfinished = (path.parent / "checkpoint.safetensors").exists()
+            hint = "its run is not finished: resume it first" if unfinished else f"it holds no {FILE}"
+            raise FileNotFoundError(f"{path.parent} has no network to load: {hint}")
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist: give a {FILE} or the folder of a finished run")
+    tensors, header = load_tensors(path)
+    if not isinstance(header.get("config"), dict):
+        raise ValueError(f"{path} holds no network: its header has no configuration")
+    try:
+        network = from_config(header["config"])
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path} describes a network that cannot be built: {error}") from None
+    load_into(network, tensors, path)
+    return network
+
+
+def load_into(module: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Copy tensors into a module; names and shapes must match exactly."""
+    own = module.state_dict()
+    missing, unknown = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
+    if missing or unknown:
+        what = f"missing {missing or 'nothing'}, unknown {unknown or 'nothing'}"
+        raise ValueError(f"{path} does not fit this network: {what}")
+    for name, tensor in tensors.items():
+        if own[name].shape != tensor.shape or own[name].dtype != tensor.dtype:
+            raise ValueError(
+                f"{path} does not fit this network: {name} is {tensor.dtype} {tuple(tensor.shape)}, "
+                f"expected {own[name].dtype} {tuple(own[name].shape)}"
+            )
+        if not tensor.isfinite().all():
+            raise ValueError(f"{path}: {name} has values that are not finite")
+    module.load_state_dict(dict(tensors))

@@ -1,0 +1,52 @@
+"""The fully connected ℓ∞-dist layer."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from ..ops.box import dist_box
+from ..ops.dist import dist
+from .base import Box, LipschitzModule
+
+IDENTITY = -10.0  # C₀ of Section 5.3
+
+
+class DistLinear(LipschitzModule):
+    """Distances to the rows of a weight matrix: the neurons of eq. (2).
+
+    y[..., k] = ‖x − w[k]‖_p (+ b[k])        x (..., in_features) -> (..., out_features)
+
+    Weights start as N(0, 1), biases as 0. `identity_init` (Section 5.3) then sets w[k, k mod in_features] = -10: neuron
+    k starts as |x + 10| = x + 10 of one input, the largest distance by far, and the mean shift removes the 10. This
+    needs in_features <= out_features, or inputs would be lost.
+    """
+
+    lipschitz = 1.0  # Fact 3.4, at p = inf only
+
+    def __init__(self, in_features: int, out_features: int, bias: bool = False, identity_init: bool = False) -> None:
+        super().__init__()
+        if identity_init and in_features > out_features:
+            raise ValueError(
+                f"identity_init needs in_features <= out_features, got {in_features} > {out_features}: "
+                "the layer cannot pass on all its inputs"
+            )
+        self.in_features, self.out_features = in_features, out_features
+        self.weight = nn.Parameter(torch.randn(out_features, in_features))
+        self.bias = nn.Parameter(torch.zeros(out_features)) if bias else None
+        if identity_init:
+            k = torch.arange(out_features)
+            with torch.no_grad():
+                self.weight[k, k % in_features] = IDENTITY
+
+    def forward(self, x: Tensor, p: float | Tensor = math.inf) -> Tensor:
+        y = dist(x, self.weight, p)  # (..., O)
+        return y if self.bias is None else y + self.bias
+
+    def forward_box(self, box: Box) -> Box:
+        """Tight for each neuron (Appendix B), and without slack: see `dist_box`; adding a bias is monotone."""
+        near, far = dist_box(box.lower, box.upper, self.weight)  # (..., O) each
+        return Box(near, far) if self.bias is None else Box(near + self.bias, far + self.bias)
+
+    def extra_repr(self) -> str:
+        return f"{self.in_features}, {self.out_features}, bias={self.bias is not None}"

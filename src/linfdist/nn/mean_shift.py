@@ -1,0 +1,93 @@
+"""Normalisation by a shift alone, which leaves the Lipschitz constant as it is."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, distributed
+from torch.autograd import Function
+
+from .base import Box, LipschitzModule
+
+MOMENTUM = 0.1
+
+
+class MeanShift(LipschitzModule):
+    """Subtracts from each feature its mean (Section 5.1): batch normalisation without the scaling.
+
+    training:   y = x − mean,           mean over the batch, and over all positions of images; differentiable
+                running_mean <- 0.9 running_mean + 0.1 mean         (starts at 0)
+    eval:       y = x − running_mean
+
+    x (B, num_features) or (B, num_features, H, W) -> same shape. While training in several processes
+    (`torch.distributed`) the mean is that of all their batches together, whose sizes may differ: every process must
+    then call the layer equally often. Evaluation does not communicate.
+    """
+
+    lipschitz = 1.0  # in eval mode, where the shift does not depend on x
+    running_mean: Tensor
+
+    def __init__(self, num_features: int) -> None:
+        super().__init__()
+        self.num_features = num_features
+        self.register_buffer("running_mean", torch.zeros(num_features))
+
+    def forward(self, x: Tensor, p: float | Tensor = math.inf) -> Tensor:
+        if x.dim() not in (2, 4) or x.shape[1] != self.num_features:
+            raise ValueError(f"need x (B, {self.num_features}) or (B, {self.num_features}, H, W), got {tuple(x.shape)}")
+        if not self.training:
+            return x - _aligned(self.running_mean, x)
+        mean = _batch_mean(x)  # (F,)
+        self.running_mean.lerp_(mean.detach(), MOMENTUM)
+        return x - _aligned(mean, x)
+
+    def forward_box(self, box: Box) -> Box:
+        """Both ends shifted; rounded subtraction is monotone. In training mode there is no such map: RuntimeError."""
+        if self.training:
+            raise RuntimeError("in training mode the shift depends on the whole batch: call model.eval() first")
+        return Box(self(box.lower), self(box.upper))
+
+    def extra_repr(self) -> str:
+        return f"{self.num_features}"
+
+
+def _aligned(mean: Tensor, x: Tensor) -> Tensor:
+    """(F,) -> (F,) for vectors, (F, 1, 1) for images."""
+    return mean if x.dim() == 2 else mean[:, None, None]
+
+
+def _batch_mean(x: Tensor) -> Tensor:
+    """The mean of each feature over the batches of all processes."""
+    others = [dim for dim in range(x.dim()) if dim != 1]
+    if not _several_processes():
+        if x.numel() == 0:
+            raise ValueError(f"cannot take the mean of an empty batch, x has shape {tuple(x.shape)}")
+        return x.mean(others)
+    count = x.new_full((1,), x[:, 0].numel())
+    total = AllReduce.apply(torch.cat([x.sum(others), count]))  # (F + 1,)
+    return total[:-1] / total[-1]
+
+
+def _several_processes() -> bool:
+    return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
+
+
+class AllReduce(Function):
+    """The sum over all processes; so is its gradient, since every process uses it.
+
+    `torch.distributed.nn.functional.all_reduce` is deprecated and cannot be compiled.
+    """
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        total = x.clone()
+        distributed.all_reduce(total)
+        return total
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return AllReduce.apply(grad)

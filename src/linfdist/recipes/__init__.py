@@ -1,0 +1,8 @@
+"""Recipes: one readable file per published run and per laptop-size run."""
+
+from .loader import load, names, override
+from .problems import RecipeError
+from .schema import Recipe
+from .writer import to_toml
+
+__all__ = ["Recipe", "RecipeError", "load", "names", "override", "to_toml"]

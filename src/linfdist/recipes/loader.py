@@ -1,0 +1,148 @@
+"""Finds recipes, reads their files, and resolves what a file inherits."""
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Protocol
+
+from .problems import RecipeError, closest
+from .schema import Recipe, build
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+class _Readable(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    def read_text(self, encoding: str) -> str: ...
+
+
+def names() -> list[str]:
+    """The recipes that come with the package: by file, and within a file in its order."""
+    return [name for stem, file in _shipped().items() for name in _names_in(stem, _parse(file))]
+
+
+def load(name_or_path: str | Path) -> Recipe:
+    """A recipe of the package by its name, or any by the path of its .toml file or of a run's recipe.json.
+
+    Of a file with variants, `path.toml:variant` is one.
+    """
+    text = str(name_or_path)
+    if isinstance(name_or_path, Path) or "/" in text or "\\" in text or _is_file_name(text):
+        return _load_path(text)
+    for stem, file in _shipped().items():
+        if text.startswith(stem):
+            content = _parse(file)
+            if text in _names_in(stem, content):
+                return _resolve(content, stem, text.removeprefix(stem).removeprefix("-"), file.name, Path())
+            if text == stem:
+                raise RecipeError(
+                    [f"is a family of recipes; its members are {', '.join(_names_in(stem, content))}"], text
+                )
+    known = names()
+    raise RecipeError([f"no such recipe{closest(text, known) or '; `linfdist recipes list` shows them all'}"], text)
+
+
+def override(recipe: Recipe, settings: Iterable[str]) -> Recipe:
+    """`recipe` with `key=value` settings as given by `--set`; a later setting of the same key wins."""
+    changes: dict[str, object] = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals or not key.strip() or not value.strip():
+            raise RecipeError([f"{setting!r}: must be key=value, such as width=1024"])
+        changes[key.strip()] = value.strip()
+    return recipe.override(changes)
+
+
+def _shipped() -> dict[str, _Readable]:
+    found = [file for file in files(__package__).iterdir() if file.name.endswith(".toml")]
+    return {file.name.removesuffix(".toml"): file for file in sorted(found, key=lambda file: file.name.split(".")[0])}
+
+
+def _is_file_name(text: str) -> bool:
+    return text.endswith((".toml", ".json")) or ".toml:" in text
+
+
+def _load_path(text: str) -> Recipe:
+    head, found, variant = text.rpartition(".toml:")
+    path = Path(head + ".toml") if found else Path(text)
+    if not path.is_file():
+        raise RecipeError(["no such file"], str(path))
+    if path.suffix == ".json":
+        return _load_json(path)
+    return _resolve(_parse(path), path.stem, variant if found else "", str(path), path.parent)
+
+
+def _load_json(path: Path) -> Recipe:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise RecipeError([f"is not valid JSON: {error}"], str(path)) from error
+    if not isinstance(values, dict):
+        raise RecipeError(["must be a JSON object"], str(path))
+    return build(values, str(path), given={})
+
+
+def _parse(file: _Readable) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise RecipeError([f"is not valid TOML: {error}"], str(file)) from error
+
+
+def _names_in(stem: str, content: dict[str, Any]) -> Iterator[str]:
+    variants = content.get("variants")
+    if isinstance(variants, dict):
+        yield from (f"{stem}-{variant}" for variant in variants)
+    else:
+        yield stem
+
+
+def _resolve(content: dict[str, Any], stem: str, variant: str, where: str, folder: Path) -> Recipe:
+    """Base, then the file, then its variant: what comes later wins."""
+    given = {key: value for key, value in content.items() if key not in ("base", "variants")}
+    if "variants" in content or variant:
+        given.update(_variant(content.get("variants", {}), variant, where))
+    if "name" in given:
+        raise RecipeError(["name: is the name of the file; leave it out"], where)
+    if "epochs" in given:
+        raise RecipeError(["epochs: is for --set only; a file says e1, e2 and e3"], where)
+    inherited = _base(content["base"], where, folder) if "base" in content else {}
+    name = f"{stem}-{variant}" if variant else stem
+    return build({**inherited, **given, "name": name}, where, given=given)
+
+
+def _variant(variants: Any, variant: str, where: str) -> dict[str, Any]:
+    if not isinstance(variants, dict) or not all(isinstance(value, dict) for value in variants.values()):
+        raise RecipeError(["variants: must be tables, such as [variants.wide]"], where)
+    if variant not in variants:
+        asked = f"no variant {variant!r}{closest(variant, variants)}" if variant else "is a family of recipes"
+        raise RecipeError(
+            [f"{asked}; say which: {', '.join(f'{where}:{key}' for key in variants) or 'it has none'}"], where
+        )
+    return dict(variants[variant])
+
+
+def _base(base: Any, where: str, folder: Path) -> dict[str, Any]:
+    """The content of the file a recipe builds on: one of the package, or a .toml file next to it."""
+    shipped = _shipped()
+    if not isinstance(base, str):
+        raise RecipeError([f"base = {base!r}: must be the name of a recipe"], where)
+    if base.endswith(".toml"):
+        file: _Readable = folder / base
+        if not (folder / base).is_file():
+            raise RecipeError([f"base = {base!r}: no such file"], where)
+    elif base in shipped:
+        file = shipped[base]
+    else:
+        raise RecipeError([f"base = {base!r}: no such recipe{closest(base, shipped)}"], where)
+    content = _parse(file)
+    if "base" in content or "variants" in content:
+        raise RecipeError([f"base = {base!r}: has a base or variants itself; inheritance is one level deep"], where)
+    return content

@@ -1,0 +1,74 @@
+"""What is wrong with a recipe, in words: the key, its value, what is allowed."""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+_KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "string": "text in quotes"}
+_LIMITS = {
+    "greater_than": ("more than", "gt"),
+    "greater_than_equal": ("at least", "ge"),
+    "less_than": ("less than", "lt"),
+    "less_than_equal": ("at most", "le"),
+}
+
+
+class RecipeError(ValueError):
+    """A recipe that cannot be: every problem on a line of its own."""
+
+    def __init__(self, problems: Iterable[str], where: str = "") -> None:
+        lines = list(problems)
+        super().__init__(f"{where}: {lines[0]}" if where and len(lines) == 1 else "\n  ".join([where, *lines]).strip())
+
+
+def closest(word: str, known: Iterable[str]) -> str:
+    """`; did you mean ...?`, or nothing if no known word is near."""
+    near = difflib.get_close_matches(word, list(known), n=3, cutoff=0.6)
+    return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
+def unknown_key(key: str, known: Iterable[str]) -> str:
+    """The message for a key that no recipe has."""
+    known = list(known)
+    return f"{key}: no such key" + (closest(key, known) or f"; the keys are {', '.join(known)}")
+
+
+def explain(error: ValidationError, schema: type[BaseModel]) -> list[str]:
+    """One sentence per problem that pydantic has found."""
+    return [_explain(dict(problem), schema) for problem in error.errors(include_url=False)]
+
+
+def _explain(problem: Mapping[str, Any], schema: type[BaseModel]) -> str:
+    fields, kind, value = schema.model_fields, problem["type"], problem["input"]
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    if not problem["loc"]:
+        return message
+    key = str(problem["loc"][0])
+    if kind == "extra_forbidden":
+        return unknown_key(key, fields)
+    field = fields[key]
+    if kind == "missing":
+        return f"{key}: is missing ({field.description})"
+    if kind == "value_error":
+        return message if message.startswith(key) else f"{key} = {value!r}: {message}"
+    return f"{key} = {value!r}: must be {_allowed(kind, problem, field.annotation)} ({field.description})"
+
+
+def _allowed(kind: str, problem: Mapping[str, Any], annotation: Any) -> str:
+    if kind == "literal_error":
+        choices = _choices(annotation)
+        return f"one of {', '.join(choices)}{closest(str(problem['input']), choices)}"
+    if kind in _LIMITS:
+        word, limit = _LIMITS[kind]
+        return f"{word} {problem['ctx'][limit]:g}"
+    if kind == "finite_number":
+        return "finite"
+    return _KINDS.get(kind.split("_")[0], str(problem["msg"]))
+
+
+def _choices(annotation: Any) -> list[str]:
+    if get_origin(annotation) is Literal:
+        return [str(choice) for choice in get_args(annotation)]
+    return [choice for part in get_args(annotation) for choice in _choices(part)]

@@ -1,0 +1,232 @@
+"""What a recipe is: every choice of a training run, checked."""
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
+
+from linfdist.eps import parse_eps
+
+from .problems import RecipeError, closest, explain, unknown_key
+
+IMAGE_SIZES = {"mnist": 28, "fashion": 28, "cifar10": 32, "tinyimagenet": 64, "digits": 8}
+CONV_DEPTH = 6  # Table 8: five convolutions and one fully connected dist layer
+
+
+def _data(text: str) -> str:
+    if text not in IMAGE_SIZES and not ("/" in text or "\\" in text or text.startswith((".", "~"))):
+        names = ", ".join(IMAGE_SIZES)
+        raise ValueError(f"must be one of {names}, or a folder such as ./images{closest(text, IMAGE_SIZES)}")
+    return text
+
+
+def _radius(text: str, info: ValidationInfo) -> str:
+    parse_eps(text, name=info.field_name or "eps")
+    return text.strip()
+
+
+def _threshold(text: str) -> str:
+    # The margin of two logits, each 1-Lipschitz on [0, 1] images, spans at most 2 pixels.
+    if parse_eps(text, name="threshold", at_most=2) == 0:
+        raise ValueError("must be more than 0")
+    return text.strip()
+
+
+Radius = Annotated[str, AfterValidator(_radius)]
+Whole = Annotated[int, Field(ge=1)]
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Beta = Annotated[float, Field(ge=0, lt=1)]
+
+
+class Recipe(BaseModel):
+    """Everything that decides a training run. Radii and thresholds are in pixels of [0, 1], exact, as text."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    name: str = Field(pattern=r"^\w[\w .+-]*$", description="what the run is called: the name of the recipe's file")
+    source: str = Field(min_length=1, description="where the numbers come from")
+
+    data: Annotated[str, AfterValidator(_data)] = Field(
+        description="mnist, fashion, cifar10, tinyimagenet, digits, or a folder of images (class/image.png)"
+    )
+    eps: Radius = Field(description='radius to certify, such as "0.3" or "8/255", exact')
+    holdout: int = Field(0, ge=0, description="training images held out for making choices")
+
+    model: Literal["dist_net", "dist_net_mlp", "conv_dist_net_mlp"] = Field(
+        description="plain net, net with an MLP head (Table 5), convolutional net with an MLP head (Table 8)"
+    )
+    width: Whole = Field(
+        description="neurons in each hidden dist layer; convolutional net: channels of the first layer"
+    )
+    depth: Whole = Field(description="number of dist layers; a head's two layers are not counted")
+    head: Whole = Field(512, description="hidden neurons of the MLP head")
+    identity_init: bool = Field(True, description="start hidden layers near the identity map (C0 = -10)")
+    mean_shift: bool = Field(True, description="subtract the batch mean after each hidden layer; false: a learned bias")
+
+    pad: int = Field(0, ge=0, description="padding, in pixels, of the random crops in training")
+    pad_mode: Literal["zero", "edge"] = Field("zero", description="what the padding holds")
+    flip: bool = Field(False, description="random horizontal flips in training")
+    crop: Whole | None = Field(None, description="size of the crop the network sees: random in training, else central")
+
+    loss: Literal["hinge", "ibp", "scaled_ce"] = Field(
+        description="multi-class hinge, IBP cross-entropy (nets with a head), clipped hinge + scaled cross-entropy"
+    )
+    threshold: Annotated[str, AfterValidator(_threshold)] | None = Field(
+        None, description="t, the margin aimed at (hinge, scaled_ce)"
+    )
+    hinge_mean_weight: Share = Field(0.25, description="weight of the mean over the classes; the maximum has the rest")
+    kappa: Share | None = Field(None, description="weight of the natural loss; 0: worst case only (ibp)")
+    eps_train: Radius | None = Field(None, description="radius trained for, reached linearly over e1 (ibp)")
+    ce_start: Positive | None = Field(None, description="lambda, weight of the cross-entropy during e1 (scaled_ce)")
+    ce_end: Positive | None = Field(None, description="lambda after e2, reached geometrically (scaled_ce)")
+
+    batch_size: Whole = Field(512, description="images per update, over all processes")
+    lr: Positive = Field(0.02, description="peak learning rate of Adam")
+    beta1: Beta = Field(0.9, description="Adam's decay of the mean gradient")
+    beta2: Beta = Field(0.99, description="Adam's decay of the mean squared gradient")
+    adam_eps: Positive = Field(1e-10, description="Adam's epsilon")
+    decay: Literal["lp", "l2", "none"] = Field(
+        "lp",
+        description="of dist layers: eq. (6) with the current p, or conventional; none: nothing decays, heads neither",
+    )
+    weight_decay: NotNegative = Field(
+        0.005, description="coefficient of the decay, that of heads and biases (always conventional) included"
+    )
+
+    smooth: bool = Field(True, description="relax p = inf to finite p (section 5.2); false: p = inf from the start")
+    p_start: float = Field(8.0, ge=1, description="p during e1")
+    p_end: float = Field(1000.0, gt=1, description="p at the end of e2; it grows exponentially, every update")
+    e1: NotNegative = Field(description="first epochs, at p_start")
+    e2: Positive = Field(description="middle epochs, from p_start to p_end")
+    e3: NotNegative = Field(description="last epochs, at p = inf")
+    lr_schedule: Literal["cosine_after_e1", "cosine"] = Field(
+        "cosine_after_e1", description="constant during e1, then cosine to 0; or cosine over all epochs"
+    )
+    seed: int = Field(0, ge=0, lt=2**63, description="of initialisation, data order and augmentation")
+
+    @property
+    def epochs(self) -> float:
+        """e1 + e2 + e3."""
+        return self.e1 + self.e2 + self.e3
+
+    def fraction(self, key: Literal["eps", "eps_train", "threshold"]) -> Fraction:
+        """The exact value of a radius or threshold; ValueError if this recipe has none."""
+        text: str | None = getattr(self, key)
+        if text is None:
+            raise ValueError(f"{self.name}: loss = {self.loss!r} has no {key}")
+        return parse_eps(text, name=key, at_most=2 if key == "threshold" else 1)
+
+    def idle(self) -> dict[str, str]:
+        """The keys that have no effect in this recipe, and why."""
+        reasons = {
+            "head": (self.model == "dist_net", "model = 'dist_net' has no head"),
+            "hinge_mean_weight": (self.loss != "hinge", f"loss = {self.loss!r} has no mean over the classes"),
+            "pad_mode": (self.pad == 0, "pad = 0"),
+            "weight_decay": (self.decay == "none", "decay = 'none'"),
+            "p_start": (not self.smooth, "smooth = false"),
+            "p_end": (not self.smooth, "smooth = false"),
+        }
+        return {key: why for key, (holds, why) in reasons.items() if holds}
+
+    def override(self, changes: Mapping[str, object]) -> "Recipe":
+        """The same recipe with other values, which may be text, as on a command line: `{"width": "1024"}`.
+
+        `epochs` rescales e1 : e2 : e3 to that sum; "none" removes an optional value. The source says what was changed.
+        """
+        return _override(self, changes)
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "Recipe":
+        problems = [*self._loss_problems(), *self._shape_problems()]
+        if self.p_end <= self.p_start:
+            problems.append(f"p_end = {self.p_end:g}: must be more than p_start = {self.p_start:g}")
+        if problems:
+            raise ValueError("\n  ".join(problems))
+        return self
+
+    def _loss_problems(self) -> list[str]:
+        problems = []
+        uses = {"hinge": ["threshold"], "ibp": ["kappa", "eps_train"], "scaled_ce": ["threshold", "ce_start", "ce_end"]}
+        for key in ("threshold", "kappa", "eps_train", "ce_start", "ce_end"):
+            value = getattr(self, key)
+            if key in uses[self.loss] and value is None:
+                problems.append(f"{key}: is missing; loss = {self.loss!r} needs {', '.join(uses[self.loss])}")
+            elif key not in uses[self.loss] and value is not None:
+                problems.append(
+                    f"{key} = {value!r}: does not go with loss = {self.loss!r}; leave it out, or {key}=none"
+                )
+        headless = self.model == "dist_net"
+        if headless == (self.loss == "ibp"):
+            allowed = "hinge or scaled_ce" if headless else "ibp"
+            problems.append(f"loss = {self.loss!r}: must be {allowed} for model = {self.model!r}")
+        return problems
+
+    def _shape_problems(self) -> list[str]:
+        problems = []
+        if self.model == "dist_net" and self.depth < 2:
+            problems.append(f"depth = {self.depth}: must be at least 2 for model = 'dist_net', its last layer included")
+        if self.model == "conv_dist_net_mlp" and self.depth != CONV_DEPTH:
+            problems.append(f"depth = {self.depth}: must be {CONV_DEPTH} for model = 'conv_dist_net_mlp' (Table 8)")
+        size = IMAGE_SIZES.get(self.data)
+        if size and self.crop and self.crop > size:
+            problems.append(f"crop = {self.crop}: must be at most {size}, the size of the images of {self.data}")
+        if size and self.pad >= size:
+            problems.append(f"pad = {self.pad}: must be less than {size}, the size of the images of {self.data}")
+        return problems
+
+
+def build(values: Mapping[str, object], where: str = "", *, given: Mapping[str, object], text: bool = False) -> Recipe:
+    """A recipe of these values, or a RecipeError in words.
+
+    `given` are the keys that somebody wrote down for this recipe: those must have an effect.
+    `text`: values may be text, as on a command line.
+    """
+    try:
+        recipe = Recipe.model_validate(dict(values), strict=not text)
+    except ValidationError as error:
+        raise RecipeError(explain(error, Recipe), where) from None
+    idle = recipe.idle()
+    problems = [f"{key} = {given[key]!r}: has no effect here, because {idle[key]}" for key in given if key in idle]
+    if problems:
+        raise RecipeError(problems, where)
+    return recipe
+
+
+def _override(recipe: Recipe, changes: Mapping[str, object]) -> Recipe:
+    if not changes:
+        return recipe
+    for key in changes:
+        if key not in Recipe.model_fields and key != "epochs":
+            raise RecipeError([unknown_key(key, [*Recipe.model_fields, "epochs"])])
+    given = {key: _none(key, value) for key, value in changes.items() if key != "epochs"}
+    values = {**recipe.model_dump(), **given}
+    if "epochs" in changes:
+        if clash := [key for key in ("e1", "e2", "e3") if key in changes]:
+            raise RecipeError([f"epochs: rescales e1 : e2 : e3; it does not go with {', '.join(clash)}"])
+        values.update(_rescaled(recipe, changes["epochs"]))
+    if "source" not in changes:
+        changed = ", ".join(f"{key}={value}" for key, value in changes.items())
+        values["source"] = f"{recipe.source}; changed: {changed}"
+    return build(values, given=given, text=True)
+
+
+def _none(key: str, value: object) -> object:
+    """`none` takes an optional value away; elsewhere it is a word like any other."""
+    field = Recipe.model_fields[key]
+    optional = field.default is None
+    return None if optional and isinstance(value, str) and value.lower() == "none" else value
+
+
+def _rescaled(recipe: Recipe, epochs: object) -> dict[str, float]:
+    problem = RecipeError([f"epochs = {epochs!r}: must be a number more than 0 (the sum of e1, e2 and e3)"])
+    try:
+        total = float(epochs) if isinstance(epochs, str | int | float) else 0.0
+    except ValueError:
+        raise problem from None
+    if not 0 < total < float("inf"):
+        raise problem
+    scale = total / recipe.epochs
+    return {"e1": recipe.e1 * scale, "e2": recipe.e2 * scale, "e3": recipe.e3 * scale}

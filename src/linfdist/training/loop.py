@@ -1,0 +1,253 @@
+"""The training loop: deterministic, interruptible at any moment, the same on one process or many."""
+
+import json
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from .. import data
+from ..files import load_tensors, save_tensors, write_atomically
+from ..models import PixelNet, save
+from ..models.saved import load_into
+from ..recipes import Recipe
+from .batches import Batches
+from .distributed import Workers, workers
+from .objective import Objective, build_network
+from .optim import DistAdam
+from .progress import Metrics, Reporter
+from .schedule import State, state_at, total_steps
+
+Evaluate = Callable[[PixelNet, Tensor, Tensor], dict[str, float]]
+CHECKPOINT_SECONDS = 60.0
+EVALUATION_IMAGES = 1000
+
+
+class Diverged(RuntimeError):
+    """The loss is not a number any more."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Stopped by the user, after a checkpoint."""
+
+
+def train(
+    recipe: Recipe,
+    out: Path,
+    *,
+    resume: bool = False,
+    data_dir: Path | None = None,
+    quiet: bool = False,
+    tensorboard: bool = False,
+    evaluate: Evaluate | None = None,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+) -> Path:
+    """Train `recipe` into the folder `out` and return it: model.safetensors, recipe.json, metrics.jsonl.
+
+    `resume` goes on from the last checkpoint, or starts afresh if there is none; the result has the same bits as that
+    of an uninterrupted run. `evaluate(network, images, labels)` adds its numbers to every epoch's row: on the recipe's
+    held-out images, else on training images, never on the test set.
+    """
+    with workers() as me:
+        if (out / "model.safetensors").exists():
+            if not resume:
+                raise FileExistsError(f"{out} holds a finished run: choose another folder, or remove it")
+            _same_recipe(recipe, out)
+            return out
+        if (out / "checkpoint.safetensors").exists() and not resume:
+            raise FileExistsError(f"{out} holds an unfinished run: add --resume to go on, or choose another folder")
+        run = _Run(recipe, out, me, data_dir)
+        run.restore_or_start()
+        run.go(quiet, tensorboard, evaluate, checkpoint_seconds)
+    return out
+
+
+class _Run:
+    """A run in progress."""
+
+    def __init__(self, recipe: Recipe, out: Path, me: Workers, data_dir: Path | None) -> None:
+        self.recipe, self.out, self.me = recipe, out, me
+        train_set = data.load(recipe.data, split="train", data_dir=data_dir)
+        images, labels = train_set.images, train_set.labels
+        if recipe.holdout:
+            images, labels = images[: -recipe.holdout], labels[: -recipe.holdout]
+        self.batches = Batches(images, labels, recipe, me)
+        self.total = total_steps(recipe, self.batches.steps_per_epoch)
+        held_out = train_set.images[-recipe.holdout :] if recipe.holdout else images[:EVALUATION_IMAGES]
+        held_out_labels = train_set.labels[-recipe.holdout :] if recipe.holdout else labels[:EVALUATION_IMAGES]
+        self.evaluation = (held_out, held_out_labels)
+
+        torch.manual_seed(recipe.seed)
+        self.network = build_network(recipe, data.info(recipe.data))
+        self.objective = Objective(recipe, self.network).to(me.device)
+        self.optimiser = DistAdam(
+            self.objective.named_parameters(),
+            lp=self.objective.dist_weights() if recipe.decay == "lp" else set(),
+            lr_factors={"scaled_ce.scale": 0.2},
+            beta1=recipe.beta1,
+            beta2=recipe.beta2,
+            eps=recipe.adam_eps,
+            weight_decay=0.0 if recipe.decay == "none" else recipe.weight_decay,
+        )
+        self.step = 0
+        self.sums = {"loss": 0.0, "correct": 0, "seen": 0}
+
+    def restore_or_start(self) -> None:
+        """Take up the last checkpoint, if there is one."""
+        path = self.out / "checkpoint.safetensors"
+        if path.exists():
+            _same_recipe(self.recipe, self.out)
+            tensors, header = load_tensors(path)
+            split = {"model": {}, "optimiser": {}}  # type: dict[str, dict[str, Tensor]]
+            for name, tensor in tensors.items():
+                kind, rest = name.split("/", 1)
+                split[kind][rest] = tensor
+            load_into(self.objective, split["model"], path)
+            self.optimiser.load_state_dict(split["optimiser"], header["step"])
+            self.step, self.sums = header["step"], header["sums"]
+        elif self.me.first:
+            self.out.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.out / "recipe.json", self.recipe.model_dump_json(indent=2) + "\n")
+
+    def save(self) -> None:
+        """Checkpoint: everything but the data order and augmentation, which follow from (seed, step)."""
+        if self.me.first:
+            tensors = {f"model/{name}": tensor for name, tensor in self.objective.state_dict().items()}
+            tensors |= {f"optimiser/{name}": tensor for name, tensor in self.optimiser.state_dict().items()}
+            save_tensors(self.out / "checkpoint.safetensors", tensors, {"step": self.step, "sums": self.sums})
+
+    def go(self, quiet: bool, tensorboard: bool, evaluate: Evaluate | None, checkpoint_seconds: float) -> None:
+        """All remaining steps, then the finished model."""
+        first = self.me.first
+        metrics = Metrics(self.out / "metrics.jsonl", self.step) if first else None
+        writer = _tensorboard(self.out) if tensorboard and first else None
+        reporter = Reporter(self.recipe.name, self.total, self.step, self.recipe.batch_size, show=first, quiet=quiet)
+        wrapped = DistributedDataParallel(self.objective) if self.me.world > 1 else self.objective
+        per_epoch = self.batches.steps_per_epoch
+        saved = started = time.monotonic()
+        try:
+            with _stop_requests() as stop:
+                while self.step < self.total:
+                    state = state_at(self.recipe, self.step, per_epoch)
+                    loss = self.one_step(wrapped, state)
+                    reporter.step(self.step, _describe(state, loss, self.sums))
+                    if self.step % per_epoch == 0 or self.step == self.total:
+                        row = self.end_epoch(state, reporter, evaluate, time.monotonic() - started)
+                        if metrics is not None:
+                            metrics.add(row)
+                        if writer is not None:
+                            for name, value in row.items():
+                                if isinstance(value, float) and math.isfinite(value):
+                                    writer.add_scalar(name, value, self.step)
+                    stopping = self.me.any(bool(stop))
+                    if stopping or time.monotonic() - saved > checkpoint_seconds:
+                        self.save()
+                        saved = time.monotonic()
+                    if stopping:
+                        raise Interrupted(f"stopped at step {self.step} of {self.total}; --resume goes on from here")
+        finally:
+            reporter.close()
+        if first:
+            save(self.network, self.out / "model.safetensors", {"recipe": self.recipe.name})
+            (self.out / "checkpoint.safetensors").unlink(missing_ok=True)
+
+    def one_step(self, wrapped: torch.nn.Module, state: State) -> float:
+        """Forward, backward, update."""
+        x, y = self.batches.at(self.step)
+        self.objective.train()
+        loss, z = wrapped(x, y, state)
+        value = float(loss.detach())
+        if not math.isfinite(value):
+            raise Diverged(
+                f"the loss became {value} at step {self.step} (epoch {state.epoch:.2f}, p = {state.p:.4g}, "
+                f"lr = {state.lr:.3g}). Lower the learning rate (--set lr=…) or lengthen the p-ramp (--set e2=…); "
+                "the last checkpoint is from before this step."
+            )
+        self.optimiser.zero_grad()
+        loss.backward()
+        self.optimiser.step(state.lr, state.p)
+        self.step += 1
+        self.sums["loss"] += value * len(y)
+        self.sums["correct"] += int((z.detach().argmax(1) == y).sum())
+        self.sums["seen"] += len(y)
+        return value
+
+    def end_epoch(self, state: State, reporter: Reporter, evaluate: Evaluate | None, seconds: float) -> dict[str, Any]:
+        """The row of the epoch that ends here."""
+        self.sums = self.me.sum(self.sums)
+        seen = max(self.sums["seen"], 1)
+        row: dict[str, Any] = {
+            "step": self.step, "epoch": self.step / self.batches.steps_per_epoch, "p": state.p, "lr": state.lr,
+            "eps_train": state.eps_train, "loss": self.sums["loss"] / seen,
+            "train_accuracy": 100 * self.sums["correct"] / seen,
+            "images_per_second": reporter.rate(self.step), "seconds": seconds,
+        }  # fmt: skip
+        if math.isinf(state.p):
+            row["p"] = None  # JSON has no infinity
+        if evaluate is not None and self.me.first:
+            self.objective.eval()
+            images, labels = self.evaluation
+            row |= evaluate(self.network, images, labels)
+        self.sums = {"loss": 0.0, "correct": 0, "seen": 0}
+        extra = "".join(f"  {name} {row[name]:.2f}" for name in ("clean", "certified") if name in row)
+        reporter.line(
+            self.step,
+            f"epoch {row['epoch']:.0f}  p {state.p:.4g}  lr {state.lr:.4f}  loss {row['loss']:.4f}  "
+            f"train {row['train_accuracy']:.2f}{extra}  {row['images_per_second']:.0f} img/s",
+        )
+        return row
+
+
+def _describe(state: State, loss: float, sums: dict[str, Any]) -> str:
+    accuracy = 100 * sums["correct"] / max(sums["seen"], 1)
+    eps = f" ε {state.eps_train:.3f}" if state.eps_train else ""
+    return f"epoch {state.epoch:.1f} p {state.p:.4g}{eps} lr {state.lr:.4f} loss {loss:.3f} acc {accuracy:.1f}"
+
+
+def _same_recipe(recipe: Recipe, out: Path) -> None:
+    try:
+        kept = json.loads((out / "recipe.json").read_text(encoding="utf-8"))
+    except (OSError, json.JSONDecodeError) as error:
+        raise ValueError(f"{out} cannot be resumed: its recipe.json cannot be read ({error})") from None
+    now = json.loads(recipe.model_dump_json())
+    different = sorted(key for key in kept.keys() | now.keys() if kept.get(key) != now.get(key))
+    if different:
+        changes = ", ".join(f"{key}: {kept.get(key)!r} there, {now.get(key)!r} now" for key in different)
+        raise ValueError(f"{out} was started with another recipe ({changes}): use the same settings, or another folder")
+
+
+@contextmanager
+def _stop_requests() -> Iterator[list[int]]:
+    """Collects Ctrl-C and SIGTERM, so that a step is finished and a checkpoint written first; twice stops at once."""
+    caught: list[int] = []
+    before = {}
+
+    def handler(number: int, frame: object) -> None:
+        if caught:
+            raise KeyboardInterrupt
+        caught.append(number)
+
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before[number] = signal.signal(number, handler)
+    try:
+        yield caught
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+def _tensorboard(out: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise ImportError("--tensorboard needs the extra: pip install 'linfdist[tensorboard]'") from None
+    return SummaryWriter(out / "tensorboard")

@@ -1,0 +1,79 @@
+"""Adam over a network's parameters, with ℓp weight decay for the dist layers and the usual one elsewhere."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ..ops.adam import adam_step
+
+
+@dataclass
+class _Slot:
+    """One parameter and its moments."""
+
+    name: str
+    parameter: nn.Parameter
+    mean: Tensor
+    square: Tensor
+    dist: bool  # a weight of a dist layer: ℓp decay
+    lr_factor: float
+
+
+class DistAdam:
+    """Adam(β₁, β₂, ε) over named parameters. `lp` names those whose decay follows the network's p."""
+
+    def __init__(
+        self,
+        parameters: Iterable[tuple[str, nn.Parameter]],
+        lp: set[str],
+        lr_factors: dict[str, float],
+        beta1: float,
+        beta2: float,
+        eps: float,
+        weight_decay: float,
+    ) -> None:
+        self.beta1, self.beta2, self.eps, self.weight_decay = beta1, beta2, eps, weight_decay
+        self.steps = 0
+        self._slots = [
+            _Slot(name, p, torch.zeros_like(p), torch.zeros_like(p), name in lp, lr_factors.get(name, 1.0))
+            for name, p in parameters
+        ]
+
+    def zero_grad(self) -> None:
+        """Forget the gradients."""
+        for slot in self._slots:
+            slot.parameter.grad = None
+
+    @torch.no_grad()
+    def step(self, lr: float, p: float) -> None:
+        """One step with learning rate `lr`; `p` is the network's."""
+        self.steps += 1
+        for slot in self._slots:
+            if slot.parameter.grad is None:
+                continue
+            adam_step(
+                slot.parameter,
+                slot.parameter.grad,
+                slot.mean,
+                slot.square,
+                lr=lr * slot.lr_factor,
+                betas=(self.beta1, self.beta2),
+                eps=self.eps,
+                decay=self.weight_decay if slot.parameter.dim() > 0 else 0.0,
+                p=max(p, 2.0) if slot.dist else 2.0,
+                step=self.steps,
+            )
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Both moments of every parameter, by name; the step count is kept by the caller."""
+        means = {f"{slot.name}.mean": slot.mean for slot in self._slots}
+        return means | {f"{slot.name}.square": slot.square for slot in self._slots}
+
+    def load_state_dict(self, state: dict[str, Tensor], steps: int) -> None:
+        """Take up where `state_dict` was taken."""
+        self.steps = steps
+        for slot in self._slots:
+            slot.mean.copy_(state[f"{slot.name}.mean"])
+            slot.square.copy_(state[f"{slot.name}.square"])

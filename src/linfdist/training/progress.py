@@ -1,0 +1,71 @@
+"""What a person sees of a run, and what is kept of it."""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+
+class Metrics:
+    """metrics.jsonl: one JSON object an epoch. A resumed run drops what lies beyond its checkpoint."""
+
+    def __init__(self, path: Path, keep_until_step: int) -> None:
+        self.path = path
+        kept = []
+        if path.exists() and keep_until_step > 0:
+            for line in path.read_text(encoding="utf-8").splitlines():
+                try:
+                    if json.loads(line)["step"] <= keep_until_step:
+                        kept.append(line + "\n")
+                except (json.JSONDecodeError, KeyError, TypeError):
+                    break  # cut off while it was written
+        path.write_text("".join(kept), encoding="utf-8")
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Append one row."""
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+
+
+class Reporter:
+    """A progress bar on a terminal, one line an epoch elsewhere; silent if not wanted."""
+
+    def __init__(self, name: str, total: int, start: int, batch_size: int, show: bool, quiet: bool) -> None:
+        self.name, self.total, self.batch_size = name, total, batch_size
+        self.console = Console(file=sys.stdout, soft_wrap=True)
+        self.lines = show
+        self.bar = None
+        if show and not quiet and self.console.is_terminal:
+            columns = (
+                TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"),
+                TextColumn("{task.fields[now]}"), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
+            )  # fmt: skip
+            self.bar = Progress(*columns, console=self.console, transient=True)
+            self.bar.start()
+            self.task = self.bar.add_task(name, total=total, completed=start, now="")
+        self._last = (time.perf_counter(), start)
+
+    def step(self, step: int, now: str) -> None:
+        """After every step; `now` is the bar's text."""
+        if self.bar is not None:
+            self.bar.update(self.task, completed=step, now=f"{now}  {self.rate(step):.0f} img/s")
+
+    def rate(self, step: int) -> float:
+        """Images per second since the last line."""
+        elapsed = time.perf_counter() - self._last[0]
+        return (step - self._last[1]) * self.batch_size / elapsed if elapsed > 0 else 0.0
+
+    def line(self, step: int, text: str) -> None:
+        """One line, kept on the screen."""
+        if self.lines:
+            self.console.print(text, highlight=False)
+        self._last = (time.perf_counter(), step)
+
+    def close(self) -> None:
+        """Take the bar away."""
+        if self.bar is not None:
+            self.bar.stop()

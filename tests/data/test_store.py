@@ -1,0 +1,266 @@
+"""The stored files: whole or not there, intact or refused, made once however many ask."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import linfdist.data as data
+from linfdist.cli.data import app
+from linfdist.data import catalogue, store
+from linfdist.data.base import Builtin, Content, Corrupt, Info, Source
+
+SMALL = Info("small", "Small", (1, 2, 3), 3, 5, 4, (0.5,), 0.25)
+
+
+def small() -> Content:
+    rng = np.random.default_rng(0)
+    splits = {
+        split: (rng.integers(0, 256, (count, 1, 2, 3), dtype=np.uint8), rng.integers(0, 3, count))
+        for split, count in (("train", 5), ("test", 4))
+    }
+    return Content(splits, ("a", "b", "ü"))
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """A data set named small; the list grows with every call of its source."""
+    made: list[Path] = []
+
+    def read(work: Path) -> Content:
+        made.append(work)
+        (work / "download").write_bytes(b"1")
+        return small()
+
+    builtin = Builtin(SMALL, lambda root: None, (Source("memory", read),), "nothing to do")
+    monkeypatch.setitem(catalogue._BUILTIN, "small", builtin)
+    return made
+
+
+def test_made_once_then_read(tmp_path, calls):
+    for split, (pixels, labels) in small().splits.items():
+        for _ in range(2):
+            loaded = data.load("small", split, tmp_path)
+            assert loaded.name == "small"
+            assert loaded.classes == ("a", "b", "ü")
+            assert np.array_equal(loaded.images.numpy(), pixels)
+            assert loaded.labels.dtype == torch.int64
+            assert np.array_equal(loaded.labels.numpy(), labels)
+    assert len(calls) == 1
+    assert not calls[0].exists()
+    assert sorted(path.name for path in (tmp_path / "small").iterdir() if path.name != ".lock") == [
+        "test.safetensors",
+        "train.safetensors",
+    ]
+    fetched = data.fetch("small", tmp_path)
+    assert (fetched.fresh, fetched.source, fetched.folder) == (False, "memory", tmp_path / "small")
+
+
+def test_writing_to_the_images_does_not_reach_the_file(tmp_path, calls):
+    data.load("small", "train", tmp_path).images.zero_()
+    assert data.load("small", "train", tmp_path).images.any()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no umask")
+def test_others_may_read_if_the_umask_says_so(tmp_path, calls):
+    before = os.umask(0o022)
+    try:
+        data.fetch("small", tmp_path)
+    finally:
+        os.umask(before)
+    assert (tmp_path / "small" / "train.safetensors").stat().st_mode & 0o777 == 0o644
+
+
+def test_a_second_call_takes_no_time(tmp_path, monkeypatch):
+    pixels, labels = np.zeros((60000, 1, 28, 28), np.uint8), np.zeros(60000, np.int64)
+    content = Content({"train": (pixels, labels), "test": (pixels[:10], labels[:10])}, ("a",))
+    builtin = Builtin(SMALL, lambda root: None, (Source("memory", lambda work: content),), "")
+    monkeypatch.setitem(catalogue._BUILTIN, "small", builtin)
+    data.fetch("small", tmp_path)
+    start = time.process_time()
+    assert len(data.load("small", "train", tmp_path)) == 60000
+    assert time.process_time() - start < 1
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_every_changed_byte_is_noticed(tmp_path, calls, split):
+    data.fetch("small", tmp_path)
+    path = tmp_path / "small" / f"{split}.safetensors"
+    intact = path.read_bytes()
+    source = intact.index(b"memory")
+    for place in range(len(intact)):
+        if source <= place < source + 6:
+            continue  # the name of the source is for people to read
+        harmed = bytearray(intact)
+        harmed[place] ^= 0x11
+        path.write_bytes(harmed)
+        try:
+            loaded = store.read(tmp_path, SMALL, split).dataset
+        except Corrupt as error:
+            assert str(path) in str(error)  # noqa: PT017
+            assert "linfdist data fetch small" in str(error)  # noqa: PT017
+        else:  # white space or the like
+            assert np.array_equal(loaded.images.numpy(), small().splits[split][0]), place
+            assert np.array_equal(loaded.labels.numpy(), small().splits[split][1]), place
+            assert loaded.classes == small().classes, place
+
+
+@pytest.mark.parametrize("keep", [0, 5, 100, -1])
+def test_a_truncated_file_is_refused_and_fetch_replaces_it(tmp_path, calls, keep):
+    data.fetch("small", tmp_path)
+    path = tmp_path / "small" / "train.safetensors"
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(Corrupt, match=r"train\.safetensors is damaged"):
+        data.load("small", "train", tmp_path)
+    assert data.fetch("small", tmp_path).fresh
+    assert len(data.load("small", "train", tmp_path)) == 5
+
+
+def test_files_that_changed_places_are_refused(tmp_path, calls):
+    data.fetch("small", tmp_path)
+    os.replace(tmp_path / "small" / "test.safetensors", tmp_path / "small" / "train.safetensors")
+    with pytest.raises(Corrupt, match="its header says"):
+        data.load("small", "train", tmp_path)
+
+
+def test_where_data_is_stored(tmp_path, monkeypatch):
+    monkeypatch.setenv("LINFDIST_DATA", str(tmp_path / "env"))
+    assert data.data_root() == tmp_path / "env"
+    assert data.data_root(tmp_path / "given") == tmp_path / "given"
+    monkeypatch.delenv("LINFDIST_DATA")
+    assert data.data_root().parts[-2:] == ("linfdist", "data")
+    assert data.data_root("~/x") == Path.home() / "x"
+
+
+def test_a_folder_that_cannot_be_written(tmp_path, calls):
+    (tmp_path / "file").touch()
+    with pytest.raises(data.DataError, match=r"cannot store small in .*--data-dir"):
+        data.load("small", "train", tmp_path / "file")
+
+
+def test_a_stored_set_needs_no_writing(tmp_path, calls, monkeypatch):
+    data.fetch("small", tmp_path)
+    monkeypatch.setattr(store, "lock", lambda place: pytest.fail("the folder may be read-only"))
+    assert len(data.load("small", "test", tmp_path)) == 4
+    assert not data.fetch("small", tmp_path).fresh
+
+
+# Other processes. They know a data set `small` whose source leaves a mark, and can be told to stop somewhere.
+
+SCRIPT = """
+import os, sys, time
+from pathlib import Path
+import torch
+from linfdist.data import catalogue, store
+from linfdist.data.base import Builtin, Source
+from tests.data.test_store import SMALL, small
+
+root, stop = Path(sys.argv[1]), sys.argv[2]
+
+def halt(here):
+    if here == stop:
+        print("halted", flush=True)
+        time.sleep(600)
+
+def read(work):
+    (work / "half").write_bytes(b"half a download")
+    halt("download")
+    with open(root / "marks", "a") as marks:
+        marks.write("x")
+    time.sleep(0.5)
+    return small()
+
+save, replace = store.save_file, os.replace
+
+def save_file(tensors, path, metadata):
+    save(tensors, path, metadata)
+    if stop == "write":
+        os.truncate(path, 100)
+    halt("write")
+
+def rename(source, target):
+    replace(source, target)
+    halt("rename")
+
+store.save_file, store.os.replace = save_file, rename
+catalogue._BUILTIN["small"] = Builtin(SMALL, lambda root: None, (Source("memory", read),), "")
+print(catalogue.load("small", "train", root).images.sum().item(), flush=True)
+"""
+
+
+def start(root: Path, stop: str = "") -> subprocess.Popen[str]:
+    project = Path(__file__).parents[2]
+    return subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(root), stop], cwd=project, stdout=subprocess.PIPE, text=True
+    )
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs SIGKILL")
+@pytest.mark.parametrize("stop", ["download", "write", "rename"])
+def test_killed_at_any_moment_nothing_half_is_used(tmp_path, calls, stop):
+    process = start(tmp_path, stop)
+    with process:
+        assert process.stdout.readline() == "halted\n"
+        process.send_signal(signal.SIGKILL)
+    place = tmp_path / "small"
+    assert list(place.glob("fetching-*"))
+    for path in place.glob("*.safetensors"):
+        store.read(tmp_path, SMALL, path.stem)
+    for split, (pixels, _) in small().splits.items():
+        assert np.array_equal(data.load("small", split, tmp_path).images.numpy(), pixels)
+    assert not list(place.glob("fetching-*"))
+    assert len(calls) == 1
+
+
+def test_many_processes_at_once(tmp_path):
+    running = [start(tmp_path) for _ in range(3)]
+    printed = []
+    for process in running:
+        with process:
+            printed.append(process.stdout.read())
+        assert process.returncode == 0
+    assert set(printed) == {f"{small().splits['train'][0].sum()}\n"}
+    assert (tmp_path / "marks").read_text() == "x"
+
+
+# The command
+
+
+def run(*arguments: object):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "200"})
+
+
+def test_data_list_and_fetch(tmp_path):
+    listing = run("list", "--data-dir", tmp_path)
+    assert listing.exit_code == 0
+    for name in data.NAMES:
+        assert name in listing.output
+    assert "non-commercial" in listing.output
+    assert "MB" not in listing.output
+
+    first, second = run("fetch", "digits", "--data-dir", tmp_path), run("fetch", "digits", "--data-dir", tmp_path)
+    assert "fetched in" in first.output
+    assert "stored already, intact" in second.output
+    assert "scikit-learn" in second.output
+    assert "MB" in run("list", "--data-dir", tmp_path).output
+
+    path = tmp_path / "digits" / "test.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+    assert "fetched in" in run("fetch", "digits", "--data-dir", tmp_path).output
+
+
+def test_data_fetch_errors(tmp_path):
+    unknown = run("fetch", "imagenet", "--data-dir", tmp_path)
+    assert unknown.exit_code == 2
+    assert "unknown data set imagenet" in unknown.output
+    (tmp_path / "file").touch()
+    failed = run("fetch", "digits", "--data-dir", tmp_path / "file")
+    assert failed.exit_code == 1
+    assert "cannot store digits" in failed.output

@@ -1,0 +1,37 @@
+"""Numerical derivatives in float64, away from ties."""
+
+import math
+
+import pytest
+import torch
+from torch.autograd import gradcheck
+
+import linfdist as ld
+
+CONVOLUTION = {"stride": (2, 1), "padding": (1, 2), "dilation": (1, 2), "groups": 2}
+
+
+def leaf(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+
+
+@pytest.mark.parametrize("p", [1, 1.5, 2, 3, 7.5, 12, 30.5, math.inf])
+def test_dist(backend, p):
+    assert gradcheck(lambda x, w: ld.dist(x, w, p), (leaf(5, 7), leaf(4, 7)))
+
+
+@pytest.mark.parametrize("p", [1.5, 8, math.inf])
+def test_dist_conv2d(backend, p):
+    assert gradcheck(lambda x, w: ld.dist_conv2d(x, w, p, **CONVOLUTION), (leaf(2, 4, 5, 6), leaf(6, 2, 3, 2)))
+
+
+def test_dist_box(backend):
+    lower, w = leaf(5, 7), leaf(4, 7)
+    upper = (lower + torch.rand_like(lower)).detach().requires_grad_()
+    assert gradcheck(ld.dist_box, (lower, upper, w))
+
+
+def test_dist_box_conv2d(backend):
+    lower, w = leaf(2, 4, 5, 6), leaf(6, 2, 3, 2)
+    upper = (lower + torch.rand_like(lower)).detach().requires_grad_()
+    assert gradcheck(lambda l, u, k: ld.dist_box_conv2d(l, u, k, **CONVOLUTION), (lower, upper, w))  # noqa: E741

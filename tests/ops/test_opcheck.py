@@ -1,0 +1,49 @@
+"""torch's own examination of every registered operator: schema, fake kernel, autograd registration, tracing."""
+
+import pytest
+import torch
+from torch.library import opcheck
+
+import linfdist as ld  # noqa: F401  registers the operators
+
+OPS = torch.ops.linfdist
+POWER = torch.tensor(3.5, dtype=torch.float64)
+POINT = ([1, 1], [0, 0], [1, 1], 1)
+GROUPED = ([2, 1], [1, 1], [1, 2], 2)
+PROBLEMS = {
+    "linear": lambda: (torch.rand(5, 7, 1, 1), torch.randn(4, 7, 1, 1), POINT),
+    "transposed": lambda: (torch.rand(7, 5, 1, 1).transpose(0, 1), torch.randn(4, 7, 1, 1), POINT),
+    "convolution": lambda: (torch.rand(2, 4, 6, 7), torch.randn(6, 2, 3, 3), GROUPED),
+    "float64": lambda: (torch.rand(2, 4, 6, 7).double(), torch.randn(6, 2, 3, 3).double(), GROUPED),
+}
+FORWARD = {
+    "inf_dist": lambda x, w, g: (x, w, *g),
+    "inf_dist_argmax": lambda x, w, g: (x, w, *g),
+    "p_dist": lambda x, w, g: (x, w, POWER, *g),
+    "box_dist": lambda x, w, g: (x, x.detach() + 1, w, *g),
+    "box_dist_argmax": lambda x, w, g: (x, x.detach() + 1, w, *g),
+}
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+@pytest.mark.parametrize("name", FORWARD)
+def test_forward_operators(name, problem):
+    x, w, geometry = PROBLEMS[problem]()
+    for need_x, need_w in ((False, False), (True, True), (True, False), (False, True)):
+        arguments = FORWARD[name](x.requires_grad_(need_x), w.requires_grad_(need_w), geometry)
+        opcheck(getattr(OPS, name).default, arguments)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+@pytest.mark.parametrize("need", [(True, True), (True, False), (False, True)], ids=str)
+def test_backward_operators(need, problem):
+    x, w, geometry = PROBLEMS[problem]()
+    y, where = OPS.inf_dist_argmax(x, w, *geometry)
+    g = torch.randn_like(y)
+    opcheck(OPS.inf_dist_backward.default, (g, y, where, list(x.shape), list(w.shape), *geometry, *need))
+    opcheck(OPS.p_dist_backward.default, (g, x, w, y, POWER, *geometry, *need))
+
+
+def test_every_operator_is_examined_here():
+    names = [name for name in torch._C._dispatch_get_all_op_names() if name.startswith("linfdist::")]
+    assert {name.split("::")[1].split(".")[0] for name in names} == {*FORWARD, "inf_dist_backward", "p_dist_backward"}

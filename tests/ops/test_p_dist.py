@@ -1,0 +1,174 @@
+"""Finite p: the promised accuracy against float64, for every p and for data that is hard on it."""
+
+import pytest
+import torch
+
+import linfdist as ld
+
+from . import truth
+
+POWERS = [1, 1.01, 1.5, 2, 3, 4, 5, 6, 7, 7.5, 8, 8.5, 9, 12, 15.9, 16, 30.5, 60, 100, 300, 1000]
+SHAPES = [(1, 1, 1), (3, 1, 2), (16, 31, 5), (17, 3, 1), (63, 37, 2), (64, 64, 16), (65, 129, 33)]
+ROWS, INPUTS, NEURONS = 41, 67, 23  # more than 32 rows: the native backend leaves out what cannot matter
+
+FORWARD = {torch.float32: 1e-6, torch.float64: 1e-13}
+GRADIENT = {torch.float32: 5e-4, torch.float64: 1e-10}
+
+
+def constant_rows(dtype):
+    """All |x - w| of a pair are equal: rounding errors have one sign and add up."""
+    return torch.rand(ROWS, 1).expand(ROWS, INPUTS).to(dtype), torch.randn(NEURONS, 1).expand(NEURONS, INPUTS).to(dtype)
+
+
+def one_dominates(dtype):
+    x = torch.rand(ROWS, INPUTS, dtype=dtype)
+    x[:, 5] = 50
+    return x, torch.randn(NEURONS, INPUTS, dtype=dtype)
+
+
+def zeros_among(dtype):
+    """Many differences are exactly 0, whose powers and gradients are 0 for p > 1."""
+    x, w = torch.rand(ROWS, INPUTS, dtype=dtype), torch.randn(NEURONS, INPUTS, dtype=dtype)
+    x[:, ::2] = 0
+    w[:, ::2] = 0
+    return x, w
+
+
+def mixed_scales(dtype):
+    """Rows and neurons of very different magnitude in one batch."""
+    sizes = 10.0 ** torch.arange(-36, 31)
+    x = torch.randn(ROWS, INPUTS, dtype=dtype) * sizes[torch.randint(len(sizes), (ROWS, 1))]
+    w = torch.randn(NEURONS, INPUTS, dtype=dtype) * sizes[torch.randint(len(sizes), (NEURONS, 1))]
+    return x.to(dtype), w.to(dtype)
+
+
+def normal(dtype, x_scale=3.0, w_scale=1.0):
+    return x_scale * torch.randn(ROWS, INPUTS, dtype=dtype), w_scale * torch.randn(NEURONS, INPUTS, dtype=dtype)
+
+
+DATA = {
+    "uniform and normal": lambda dt: (torch.rand(ROWS, INPUTS, dtype=dt), torch.randn(NEURONS, INPUTS, dtype=dt)),
+    "normal": normal,
+    "constant rows": constant_rows,
+    "nearly equal": lambda dt: (1 + 1e-3 * torch.rand(ROWS, INPUTS, dtype=dt), torch.zeros(NEURONS, INPUTS, dtype=dt)),
+    "heavy tails": lambda dt: (normal(dt)[0] / torch.rand(ROWS, INPUTS, dtype=dt) ** 3, normal(dt)[1]),
+    "one dominates": one_dominates,
+    "zeros among": zeros_among,
+    "integers": lambda dt: (truth.whole(ROWS, INPUTS, dtype=dt), truth.whole(NEURONS, INPUTS, dtype=dt)),
+    "1e-30": lambda dt: normal(dt, 3e-30, 1e-30),
+    "1e30": lambda dt: normal(dt, 3e30, 1e30),
+    "mixed scales": mixed_scales,
+}  # fmt: skip
+
+
+def check(x, w, p):
+    g = torch.randn(x.shape[0], w.shape[0], dtype=x.dtype)
+    y, dx, dw = truth.step(x, w, g, p)
+    expected = truth.p_dist(x, w, p)
+    assert y.dtype == x.dtype
+    assert truth.relative_error(y, expected) <= FORWARD[x.dtype]
+    truth.assert_same_bits(ld.dist(x, w, p), y)
+    expected_dx, expected_dw = truth.p_gradients(x, w, g, p)
+    assert truth.error_of_largest(dx, expected_dx) <= GRADIENT[x.dtype]
+    assert truth.error_of_largest(dw, expected_dw) <= GRADIENT[x.dtype]
+
+
+@pytest.mark.parametrize("p", POWERS)
+@pytest.mark.parametrize("data", DATA)
+def test_accuracy_in_float32(backend, data, p):
+    check(*DATA[data](torch.float32), p)
+
+
+@pytest.mark.parametrize("p", [1, 1.01, 2, 7.5, 8, 30.5, 300, 1000])
+@pytest.mark.parametrize("data", ["uniform and normal", "constant rows", "zeros among", "mixed scales"])
+def test_accuracy_in_float64(backend, data, p):
+    check(*DATA[data](torch.float64), p)
+
+
+@pytest.mark.parametrize("p", [1.5, 3, 8, 12, 30.5, 100, 1000])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_accuracy_on_any_shape(backend, shape, p):
+    rows, inputs, neurons = shape
+    check(torch.rand(rows, inputs), torch.randn(neurons, inputs), p)
+
+
+@pytest.mark.parametrize("p", [1, 2, 3, 7.5, 8, 30.5, 1000])
+@pytest.mark.parametrize("value", [0.1, 0.7, 1 / 3])
+def test_the_error_does_not_grow_with_the_number_of_inputs(backend, p, value):
+    """Equal terms: a plain float32 sum of 20,011 of them drifts by far more than 1e-6."""
+    check(torch.full((2, 20011), value), torch.full((3, 20011), -0.3), p)
+
+
+@pytest.mark.parametrize("p", [1.25, 8, 12.5, 40, 1000])
+def test_every_power_of_a_training_ramp(backend, p):
+    """p moves with every step: powers near and between the tabulated ones are as good."""
+    x, w = DATA["uniform and normal"](torch.float32)
+    for factor in (0.9701, 1.0009, 1.0303, 1.1):
+        check(x, w, min(max(1.0, p * factor), 1000.0))
+
+
+@pytest.mark.parametrize("data", ["uniform and normal", "normal", "constant rows", "mixed scales"])
+def test_ten_thousand_is_finite_and_sane(backend, data):
+    x, w = DATA[data](torch.float32)
+    g = torch.randn(ROWS, NEURONS)
+    y, dx, dw = truth.step(x, w, g, 1e4)
+    assert truth.relative_error(y, truth.p_dist(x, w, 1e4)) <= 1e-6
+    expected_dx, expected_dw = truth.p_gradients(x, w, g, 1e4)
+    assert truth.error_of_largest(dx, expected_dx) <= 2e-2
+    assert truth.error_of_largest(dw, expected_dw) <= 2e-2
+
+
+@pytest.mark.parametrize("p", [1, 1.5, 2, 8, 12, 100, 1000])
+def test_denormal_distances(backend, p):
+    """Values are right to the last denormal digit, which is all there is; gradients stay within their bound."""
+    quantum = 2.0**-149
+    x, w = 50 * quantum * truth.whole(ROWS, INPUTS), 50 * quantum * truth.whole(NEURONS, INPUTS)
+    g = torch.ones(ROWS, NEURONS)
+    y, dx, dw = truth.step(x, w, g, p)
+    expected = truth.p_dist(x, w, p)
+    assert ((y.double() - expected).abs() <= 1e-6 * expected + quantum).all()
+    assert (dx.abs() <= 1.2 * NEURONS).all()
+    assert (dw.abs() <= 1.2 * ROWS).all()
+
+
+@pytest.mark.parametrize("p", [1, 1.01, 1.05, 1.1, 1.5, 2, 8, 30.5])
+@pytest.mark.parametrize("small", [1e-20, 1e-37, 1e-40])
+def test_a_ratio_too_small_for_float32(backend, p, small):
+    """Near p = 1 even a tiny difference has a gradient of weight: 0.4 at |d| = 1e-40, p = 1.01."""
+    check(torch.tensor([[1.0, small, 0.5]]).repeat(40, 1), torch.zeros(2, 3), p)
+
+
+@pytest.mark.parametrize("p", [1, 1.5, 2, 3, 8, 8.5, 12, 100, 1000])
+@pytest.mark.parametrize("rows", [3, 40, 70])
+def test_distance_zero_has_zero_gradient(backend, dtype, rows, p):
+    """Neuron 0 lies on every row, neuron 1 on none: it gets its full gradient all the same."""
+    x = torch.full((rows, 19), 0.5, dtype=dtype)
+    w = torch.stack([x[0], x[0] - 0.25])
+    g = torch.tensor([[float("inf"), 1.0]], dtype=dtype).expand(rows, 2)
+    y, dx, dw = truth.step(x, w, g, p)
+    assert (y[:, 0] == 0).all()
+    assert (dw[0] == 0).all()
+    slope = 19.0 ** (1 / p - 1)
+    assert truth.error_of_largest(dx, torch.full((rows, 19), slope, dtype=torch.float64)) <= GRADIENT[dtype]
+    assert truth.error_of_largest(dw[1], torch.full((19,), -rows * slope, dtype=torch.float64)) <= GRADIENT[dtype]
+
+
+@pytest.mark.parametrize("p", [1, 2, 8, 12, 100])
+def test_the_gradient_of_one_coordinate_is_its_sign(backend, dtype, p):
+    x, w = torch.randn(35, 1, dtype=dtype), torch.randn(5, 1, dtype=dtype)
+    y, dx, dw = truth.step(x, w, torch.ones(35, 5, dtype=dtype), p)
+    assert truth.relative_error(y, truth.inf_dist(x, w).double()) <= FORWARD[dtype]
+    assert truth.error_of_largest(dx, (x - w.T).sign().sum(1, keepdim=True).double()) <= GRADIENT[dtype]
+    assert truth.error_of_largest(dw, -(x - w.T).sign().sum(0)[:, None].double()) <= GRADIENT[dtype]
+
+
+@pytest.mark.parametrize("p", [1, 1.5, 8, 30.5])
+@pytest.mark.parametrize("need", [(True, False), (False, True)], ids=["x alone", "w alone"])
+def test_one_gradient_alone_is_that_of_both(backend, need, p):
+    x, w = DATA["uniform and normal"](torch.float32)
+    g = torch.randn(ROWS, NEURONS)
+    both = truth.step(x, w, g, p)[1:]
+    x, w = x.requires_grad_(need[0]), w.requires_grad_(need[1])
+    ld.dist(x, w, p).backward(g)
+    for tensor, needed, expected in zip((x, w), need, both, strict=True):
+        assert torch.equal(tensor.grad, expected) if needed else tensor.grad is None
