@@ -27,6 +27,7 @@ using torch::stable::Tensor;
 using Ints = std::vector<int64_t>;
 
 Geometry geometry(const Ints& x, const Ints& w, const Ints& stride, const Ints& padding, const Ints& dilation, int64_t groups) {
+  isa();  // here, and not first on another thread, where the text of its error would be lost
   STD_TORCH_CHECK(x.size() == 4 && w.size() == 4, "linfdist: x and w must have 4 dimensions");
   STD_TORCH_CHECK(stride.size() == 2 && padding.size() == 2 && dilation.size() == 2, "linfdist: stride, padding and dilation need 2 numbers");
   STD_TORCH_CHECK(groups > 0 && x[1] == w[1] * groups && w[0] % groups == 0, "linfdist: channels do not fit the groups");
@@ -128,7 +129,7 @@ std::tuple<Tensor, Tensor> inf_dist_backward_op(Tensor grad, Tensor y, Tensor wh
 
 Tensor p_dist_op(Tensor x, Tensor w, double p, Ints stride, Ints padding, Ints dilation, int64_t groups) {
   const Geometry g = geometry(shape(x), shape(w), stride, padding, dilation, groups);
-  STD_TORCH_CHECK(p >= 1 && p <= 1e300, "linfdist: p must be finite and at least 1");
+  STD_TORCH_CHECK(p >= 1 && std::isfinite(p), "linfdist: p must be finite and at least 1");
   check(x, shape(x), x.scalar_type());
   check(w, shape(w), x.scalar_type());
   Tensor y = g.inputs() ? like(x, output_shape(g)) : zeros(x, output_shape(g));
@@ -143,7 +144,7 @@ Tensor p_dist_op(Tensor x, Tensor w, double p, Ints stride, Ints padding, Ints d
 std::tuple<Tensor, Tensor> p_dist_backward_op(Tensor grad, Tensor x, Tensor w, Tensor y, double p, Ints stride, Ints padding,
                                               Ints dilation, int64_t groups, bool need_x, bool need_w) {
   const Geometry g = geometry(shape(x), shape(w), stride, padding, dilation, groups);
-  STD_TORCH_CHECK(p >= 1 && p <= 1e300, "linfdist: p must be finite and at least 1");
+  STD_TORCH_CHECK(p >= 1 && std::isfinite(p), "linfdist: p must be finite and at least 1");
   check(x, shape(x), x.scalar_type());
   check(w, shape(w), x.scalar_type());
   check(y, output_shape(g), x.scalar_type());

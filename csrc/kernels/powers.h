@@ -55,11 +55,14 @@ struct SeriesPower {
   }
 };
 
-// log2 of positive normal numbers and 2^z, both to about 1e-7.
+// log2 of positive numbers and 2^z, both to about 1e-7.
 template <class V>
 typename V::R log2(typename V::R a) {
   using R = typename V::R;
-  R e = V::exponent(a), m = V::mantissa(a);  // m in [1, 2) -> [1/sqrt 2, sqrt 2), so that log2 near 1 keeps its digits
+  const auto denormal = V::greater(V::set1(0x1p-126f), a);
+  a = V::select(denormal, V::mul(a, V::set1(0x1p24f)), a);
+  R e = V::sub(V::exponent(a), V::select(denormal, V::set1(24), V::set1(0)));
+  R m = V::mantissa(a);  // m in [1, 2) -> [1/sqrt 2, sqrt 2), so that log2 near 1 keeps its digits
   const auto big = V::greater(m, V::set1(1.41421356f));
   m = V::select(big, V::mul(m, V::set1(0.5f)), m);
   e = V::select(big, V::add(e, V::set1(1)), e);

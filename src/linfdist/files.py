@@ -15,7 +15,7 @@ HEADER = "linfdist"
 
 def write_atomically(path: Path, text: str) -> None:
     """Write a text file under a temporary name, then rename it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = _temporary(path)
     try:
         with open(temporary, "w", encoding="utf-8") as file:
             file.write(text)
@@ -28,15 +28,28 @@ def write_atomically(path: Path, text: str) -> None:
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
     """Save tensors and a JSON header in one file, atomically and flushed to the disk."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = _temporary(path)
     try:
         contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-        save_file(contiguous, temporary, metadata={HEADER: json.dumps(dict(header))})
+        try:
+            save_file(contiguous, temporary, metadata={HEADER: json.dumps(dict(header))})
+        except SafetensorError as error:
+            raise OSError(f"cannot write {path} ({error})") from None
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def remove_leftovers(path: Path) -> None:
+    """Delete what a killed process may have left beside `path`: it can be as large as the file itself."""
+    for leftover in path.parent.glob(f".{path.name}.*.tmp"):
+        leftover.unlink(missing_ok=True)
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -51,7 +64,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise ValueError(f"{path} is a safetensors file, but was not written by linfdist: it has no {HEADER!r} header")
     try:
         header = json.loads(metadata[HEADER])
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} has a damaged header ({error})") from None
     if not isinstance(header, dict):
         raise ValueError(f"{path} has a header that is not a JSON object")

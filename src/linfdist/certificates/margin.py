@@ -39,12 +39,16 @@ def margin(network: PixelNet, x: Tensor) -> Margin:
     """
     if not isinstance(network, DistNet):
         raise TypeError(f"the margin is a certificate for DistNet only, not for {type(network).__name__}")
-    if network.training:
+    if any(module.training for module in network.modules()):
         raise ValueError("a network in training mode cannot be certified: call .eval() first")
     if not ((x >= 0) & (x <= 1)).all():  # NaN fails too
         raise ValueError("pixels must lie in [0, 1]")
-    best, prediction = network(x).double().topk(2, dim=1)  # exact in double
+    z = network(x).double()  # exact in double
+    if z.shape[1] < 2:
+        raise ValueError("a network with one class has no margin")
+    best = z.topk(2, dim=1).values
     gap = best[:, 0] - best[:, 1]  # rounded once, by 2^-53
     slack = 4 * rounding_error(network) * (1 + 2**-50)
     radius = (gap * (1 - 2**-50) - slack) / (2 * network.lipschitz) * (1 - 2**-50)
-    return Margin(prediction[:, 0], torch.where(radius > 0, radius, 0.0))  # NaN certifies nothing
+    proved = (radius > 0) & z.isfinite().all(1)  # NaN and overflow certify nothing
+    return Margin(z.argmax(1), torch.where(proved, radius, 0.0))

@@ -1,5 +1,6 @@
 """How far the network as executed in floating point can be from the network in exact arithmetic."""
 
+import math
 from fractions import Fraction
 
 import torch
@@ -10,7 +11,7 @@ from ..nn import CenterCrop, DistConv2d, DistLinear, Flatten, LipschitzModule, M
 
 
 def rounding_error(network: DistNet) -> float:
-    """E with |computed logit - exact logit| <= E for every image in [0, 1].
+    """E with |computed logit - exact logit| <= E for every image in [0, 1]; infinity if some value could overflow.
 
     Every operation of a dist net - the two of `Normalize`, the subtraction of a dist layer, the shift, the bias - is
     rounded once, by at most u · |result| with u = 2^-24 (float32); |·| and max are exact. All layers after the
@@ -23,6 +24,8 @@ def rounding_error(network: DistNet) -> float:
     for layer in [*network.body, network.last]:
         size, operations = _grow(layer, size)
         error += operations * unit * size
+    if size > Fraction(torch.finfo(network.last.weight.dtype).max):
+        return math.inf  # an intermediate value might overflow
     return float(error * Fraction(1025, 1024)) * (1 + 2**-50)
 
 
@@ -42,4 +45,7 @@ def _grow(layer: LipschitzModule, size: Fraction) -> tuple[Fraction, int]:
 
 
 def _largest(tensor: Tensor) -> Fraction:
-    return Fraction(float(tensor.detach().abs().max())) if tensor.numel() else Fraction(0)
+    largest = float(tensor.detach().abs().max()) if tensor.numel() else 0.0
+    if not math.isfinite(largest):
+        raise ValueError("the network has weights that are not finite, so nothing can be certified with it")
+    return Fraction(largest)

@@ -10,8 +10,9 @@ from rich.console import Console
 from linfdist import recipes
 from linfdist.data import DataError
 from linfdist.evaluate import watch
-from linfdist.training import Diverged, Interrupted
+from linfdist.training import Diverged, Interrupted, LostWorker
 from linfdist.training import train as run
+from linfdist.training.distributed import is_first
 
 
 def train(
@@ -45,11 +46,12 @@ def train(
             evaluate=functools.partial(watch, eps=recipe.eps),
         )
     except Interrupted as stop:
-        Console(stderr=True).print(str(stop), markup=False)
+        if is_first():
+            Console(stderr=True).print(str(stop), markup=False, soft_wrap=True)
         raise typer.Exit(130) from None
-    except (DataError, Diverged, FileExistsError, ImportError, ValueError) as error:
+    except (DataError, Diverged, ImportError, LostWorker, OSError, ValueError) as error:
         Console(stderr=True).print(f"error: {error}", markup=False, soft_wrap=True)
         raise typer.Exit(1) from None
-    Console().print(
-        f"{folder} was finished before" if finished else f"finished: {folder}", markup=False, highlight=False
-    )
+    if is_first():
+        text = f"{folder} was finished before" if finished else f"finished: {folder}"
+        Console().print(text, markup=False, highlight=False, soft_wrap=True)

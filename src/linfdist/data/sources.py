@@ -21,18 +21,6 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path, PurePosixPath
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-
 from .base import Corrupt, Unavailable
 
 _BLOCK = 1 << 20
@@ -42,6 +30,19 @@ _TIMEOUT = 30  # seconds without an answer
 @contextmanager
 def progress(label: str, total: int | None = None, in_bytes: bool = False) -> Iterator[Callable[[int], None]]:
     """A bar on the terminal, nothing elsewhere. Yields a function to call with the number of things done."""
+    # Here, so that `import linfdist` stays light.
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda count: None

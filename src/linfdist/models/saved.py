@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from ..files import load_tensors, save_tensors
@@ -35,16 +36,35 @@ def load(source: str | Path) -> PixelNet:
     tensors, header = load_tensors(path)
     if not isinstance(header.get("config"), dict):
         raise ValueError(f"{path} holds no network: its header has no configuration")
-    try:
-        network = from_config(header["config"])
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{path} describes a network that cannot be built: {error}") from None
+    network = _build(header["config"], tensors, path)
     load_into(network, tensors, path)
     return network
 
 
+def _build(config: Mapping[str, Any], tensors: Mapping[str, Tensor], path: Path) -> PixelNet:
+    """The network, with memory for its weights only once those of the file are known to fit: a header proves nothing."""
+    depth = config.get("depth")
+    if isinstance(depth, int) and depth > len(tensors):
+        raise ValueError(f"{path} describes {depth} layers, but holds {len(tensors)} tensors")
+    try:
+        with torch.device("meta"):
+            network = from_config(config)
+    except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} describes a network that cannot be built: {error}") from None
+    _check_fit(network, tensors, path)
+    return network.to_empty(device="cpu")
+
+
 def load_into(module: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Copy tensors into a module; names and shapes must match exactly."""
+    """Copy tensors into a module; names and shapes must match exactly, values must be finite."""
+    _check_fit(module, tensors, path)
+    for name, tensor in tensors.items():
+        if not tensor.isfinite().all():
+            raise ValueError(f"{path}: {name} has values that are not finite")
+    module.load_state_dict(dict(tensors))
+
+
+def _check_fit(module: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
     own = module.state_dict()
     missing, unknown = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
     if missing or unknown:
@@ -56,6 +76,3 @@ def load_into(module: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> N
                 f"{path} does not fit this network: {name} is {tensor.dtype} {tuple(tensor.shape)}, "
                 f"expected {own[name].dtype} {tuple(own[name].shape)}"
             )
-        if not tensor.isfinite().all():
-            raise ValueError(f"{path}: {name} has values that are not finite")
-    module.load_state_dict(dict(tensors))

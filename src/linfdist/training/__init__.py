@@ -1,5 +1,5 @@
 """Training: recipe → schedule → loss → optimiser → loop → checkpoint."""
 
-from .loop import Diverged, Interrupted, train
+from .loop import Diverged, Interrupted, LostWorker, train
 
-__all__ = ["Diverged", "Interrupted", "train"]
+__all__ = ["Diverged", "Interrupted", "LostWorker", "train"]

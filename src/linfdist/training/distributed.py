@@ -23,10 +23,6 @@ class Workers:
         """Whether this process writes files and speaks to the user."""
         return self.rank == 0
 
-    def any(self, mine: bool) -> bool:
-        """Whether any process says so, known to all."""
-        return self.sum({"it": float(mine)})["it"] > 0 if self.world > 1 else mine
-
     def sum(self, mine: dict[str, float]) -> dict[str, float]:
         """The sums over all processes, known to all."""
         if self.world == 1:
@@ -35,12 +31,26 @@ class Workers:
         torch.distributed.all_reduce(total)
         return dict(zip(mine, total.tolist(), strict=True))
 
+    def lost(self, error: RuntimeError) -> bool:
+        """Whether this is how a collective fails when another process is gone."""
+        if self.world == 1:
+            return False
+        signs = ("gloo", "NCCL", "Connection closed", "Connection reset", "Broken pipe")
+        return isinstance(error, torch.distributed.DistError) or any(sign in str(error) for sign in signs)
+
+
+def is_first() -> bool:
+    """Whether this process speaks to the user; known before the group is."""
+    return os.environ.get("RANK", "0") == "0"
+
 
 @contextmanager
 def workers(timeout: timedelta = timedelta(minutes=5)) -> Iterator[Workers]:
     """Join the group that `torchrun` has set up (gloo on CPUs, NCCL on GPUs), or work alone."""
     local = int(os.environ.get("LOCAL_RANK", "0"))
     device = torch.device("cuda", local) if torch.cuda.is_available() else torch.device("cpu")
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if world == 1 or torch.distributed.is_initialized():
         group = torch.distributed.is_initialized()

@@ -15,10 +15,11 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from .. import data
-from ..files import load_tensors, save_tensors, write_atomically
+from ..files import remove_leftovers, write_atomically
 from ..models import PixelNet, save
-from ..models.saved import load_into
+from ..models.saved import FILE as MODEL
 from ..recipes import Recipe
+from . import checkpoint
 from .batches import Batches
 from .distributed import Workers, workers
 from .objective import Objective, build_network
@@ -29,10 +30,16 @@ from .schedule import State, state_at, total_steps
 Evaluate = Callable[[PixelNet, Tensor, Tensor], dict[str, float]]
 CHECKPOINT_SECONDS = 60.0
 EVALUATION_IMAGES = 1000
+SAME_SIGNAL_SECONDS = 2.0  # a terminal and a launcher may both pass on one Ctrl-C
+NOT_COMPARED = {"name", "source"}  # of a recipe, on resuming: they do not change the training
 
 
 class Diverged(RuntimeError):
     """The loss is not a number any more."""
+
+
+class LostWorker(RuntimeError):
+    """Another process of the job is gone."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -57,16 +64,24 @@ def train(
     held-out images, else on training images, never on the test set.
     """
     with workers() as me:
-        if (out / "model.safetensors").exists():
+        if (out / MODEL).exists():
             if not resume:
                 raise FileExistsError(f"{out} holds a finished run: choose another folder, or remove it")
             _same_recipe(recipe, out)
             return out
-        if (out / "checkpoint.safetensors").exists() and not resume:
+        if (out / checkpoint.FILE).exists() and not resume:
             raise FileExistsError(f"{out} holds an unfinished run: add --resume to go on, or choose another folder")
-        run = _Run(recipe, out, me, data_dir)
-        run.restore_or_start()
-        run.go(quiet, tensorboard, evaluate, checkpoint_seconds)
+        try:
+            run = _Run(recipe, out, me, data_dir)
+            run.restore_or_start()
+            run.go(quiet, tensorboard, evaluate, checkpoint_seconds)
+        except RuntimeError as error:
+            if not me.lost(error):
+                raise
+            raise LostWorker(
+                f"another process of this job is gone ({error}). Start the job again with --resume: "
+                "it goes on from the last checkpoint, if there is one"
+            ) from error
     return out
 
 
@@ -98,37 +113,52 @@ class _Run:
             weight_decay=0.0 if recipe.decay == "none" else recipe.weight_decay,
         )
         self.step = 0
-        self.sums = {"loss": 0.0, "correct": 0, "seen": 0}
+        self.sums = checkpoint.no_sums()  # of this process
 
     def restore_or_start(self) -> None:
         """Take up the last checkpoint, if there is one."""
-        path = self.out / "checkpoint.safetensors"
+        path = self.out / checkpoint.FILE
         if path.exists():
             _same_recipe(self.recipe, self.out)
-            tensors, header = load_tensors(path)
-            split = {"model": {}, "optimiser": {}}  # type: dict[str, dict[str, Tensor]]
-            for name, tensor in tensors.items():
-                kind, rest = name.split("/", 1)
-                split[kind][rest] = tensor
-            load_into(self.objective, split["model"], path)
-            self.optimiser.load_state_dict(split["optimiser"], header["step"])
-            self.step, self.sums = header["step"], header["sums"]
+            self.step, sums = checkpoint.load(path, self.objective, self.optimiser, self.total)
+            self.sums = sums if self.me.first else checkpoint.no_sums()
         elif self.me.first:
             self.out.mkdir(parents=True, exist_ok=True)
             write_atomically(self.out / "recipe.json", self.recipe.model_dump_json(indent=2) + "\n")
+        if self.me.sum({"step": self.step})["step"] != self.step * self.me.world:
+            raise ValueError(f"the processes do not see the same checkpoint: {self.out} must be a folder they share")
+        if self.me.first:
+            for name in ("recipe.json", "metrics.jsonl", checkpoint.FILE, MODEL):
+                remove_leftovers(self.out / name)
 
     def save(self) -> None:
-        """Checkpoint: everything but the data order and augmentation, which follow from (seed, step)."""
+        """A checkpoint, written by the first process; all must call this."""
+        self.check_weights()
+        sums = self.me.sum(self.sums)
         if self.me.first:
-            tensors = {f"model/{name}": tensor for name, tensor in self.objective.state_dict().items()}
-            tensors |= {f"optimiser/{name}": tensor for name, tensor in self.optimiser.state_dict().items()}
-            save_tensors(self.out / "checkpoint.safetensors", tensors, {"step": self.step, "sums": self.sums})
+            checkpoint.save(self.out / checkpoint.FILE, self.objective, self.optimiser, self.step, sums)
+
+    def check_weights(self) -> None:
+        """Weights that are not finite must not replace the last good checkpoint: Diverged."""
+        for name, parameter in self.objective.named_parameters():
+            if not parameter.isfinite().all():
+                state = state_at(self.recipe, self.step - 1, self.batches.steps_per_epoch)
+                raise Diverged(self.explain(f"{name} has values that are not finite after", self.step - 1, state))
+
+    def explain(self, what: str, step: int, state: State) -> str:
+        """What happened and what to do."""
+        kept = (self.out / checkpoint.FILE).exists()
+        return (
+            f"{what} step {step} (epoch {state.epoch:.2f}, p = {state.p:.4g}, lr = {state.lr:.3g}). "
+            "Lower the learning rate (--set lr=…) or lengthen the p-ramp (--set e2=…); "
+            + ("the last checkpoint is from before this step." if kept else "there is no checkpoint yet.")
+        )
 
     def go(self, quiet: bool, tensorboard: bool, evaluate: Evaluate | None, checkpoint_seconds: float) -> None:
         """All remaining steps, then the finished model."""
         first = self.me.first
         metrics = Metrics(self.out / "metrics.jsonl", self.step) if first else None
-        writer = _tensorboard(self.out) if tensorboard and first else None
+        writer = _tensorboard(self.out, self.step) if tensorboard and first else None
         reporter = Reporter(self.recipe.name, self.total, self.step, self.recipe.batch_size, show=first, quiet=quiet)
         wrapped = DistributedDataParallel(self.objective) if self.me.world > 1 else self.objective
         per_epoch = self.batches.steps_per_epoch
@@ -140,6 +170,7 @@ class _Run:
                     loss = self.one_step(wrapped, state)
                     reporter.step(self.step, _describe(state, loss, self.sums))
                     if self.step % per_epoch == 0 or self.step == self.total:
+                        self.check_weights()
                         row = self.end_epoch(state, reporter, evaluate, time.monotonic() - started)
                         if metrics is not None:
                             metrics.add(row)
@@ -147,17 +178,20 @@ class _Run:
                             for name, value in row.items():
                                 if isinstance(value, float) and math.isfinite(value):
                                     writer.add_scalar(name, value, self.step)
-                    stopping = self.me.any(bool(stop))
-                    if stopping or time.monotonic() - saved > checkpoint_seconds:
+                    late = first and time.monotonic() - saved > checkpoint_seconds
+                    wanted = self.me.sum({"stop": float(bool(stop)), "save": float(late)})  # all do the same
+                    if wanted["stop"] or wanted["save"]:
                         self.save()
                         saved = time.monotonic()
-                    if stopping:
+                    if wanted["stop"]:
                         raise Interrupted(f"stopped at step {self.step} of {self.total}; --resume goes on from here")
         finally:
             reporter.close()
+            if writer is not None:
+                writer.close()
         if first:
-            save(self.network, self.out / "model.safetensors", {"recipe": self.recipe.name})
-            (self.out / "checkpoint.safetensors").unlink(missing_ok=True)
+            save(self.network, self.out / MODEL, {"recipe": self.recipe.name})
+            (self.out / checkpoint.FILE).unlink(missing_ok=True)
 
     def one_step(self, wrapped: torch.nn.Module, state: State) -> float:
         """Forward, backward, update."""
@@ -166,11 +200,7 @@ class _Run:
         loss, z = wrapped(x, y, state)
         value = float(loss.detach())
         if not math.isfinite(value):
-            raise Diverged(
-                f"the loss became {value} at step {self.step} (epoch {state.epoch:.2f}, p = {state.p:.4g}, "
-                f"lr = {state.lr:.3g}). Lower the learning rate (--set lr=…) or lengthen the p-ramp (--set e2=…); "
-                "the last checkpoint is from before this step."
-            )
+            raise Diverged(self.explain(f"the loss became {value} at", self.step, state))
         self.optimiser.zero_grad()
         loss.backward()
         self.optimiser.step(state.lr, state.p)
@@ -194,9 +224,9 @@ class _Run:
             row["p"] = None  # JSON has no infinity
         if evaluate is not None and self.me.first:
             self.objective.eval()
-            images, labels = self.evaluation
+            images, labels = (tensor.to(self.me.device) for tensor in self.evaluation)
             row |= evaluate(self.network, images, labels)
-        self.sums = {"loss": 0.0, "correct": 0, "seen": 0}
+        self.sums = checkpoint.no_sums()
         extra = "".join(f"  {name} {row[name]:.2f}" for name in ("clean", "certified") if name in row)
         reporter.line(
             self.step,
@@ -215,25 +245,28 @@ def _describe(state: State, loss: float, sums: dict[str, Any]) -> str:
 def _same_recipe(recipe: Recipe, out: Path) -> None:
     try:
         kept = json.loads((out / "recipe.json").read_text(encoding="utf-8"))
-    except (OSError, json.JSONDecodeError) as error:
+        if not isinstance(kept, dict):
+            raise ValueError("not a JSON object")
+    except (OSError, ValueError) as error:
         raise ValueError(f"{out} cannot be resumed: its recipe.json cannot be read ({error})") from None
     now = json.loads(recipe.model_dump_json())
-    different = sorted(key for key in kept.keys() | now.keys() if kept.get(key) != now.get(key))
+    keys = (kept.keys() | now.keys()) - NOT_COMPARED
+    different = sorted(key for key in keys if kept.get(key) != now.get(key))
     if different:
         changes = ", ".join(f"{key}: {kept.get(key)!r} there, {now.get(key)!r} now" for key in different)
         raise ValueError(f"{out} was started with another recipe ({changes}): use the same settings, or another folder")
 
 
 @contextmanager
-def _stop_requests() -> Iterator[list[int]]:
-    """Collects Ctrl-C and SIGTERM, so that a step is finished and a checkpoint written first; twice stops at once."""
-    caught: list[int] = []
+def _stop_requests() -> Iterator[list[float]]:
+    """Collects Ctrl-C and SIGTERM, so that a step is finished and a checkpoint written first; again stops at once."""
+    caught: list[float] = []  # when
     before = {}
 
     def handler(number: int, frame: object) -> None:
-        if caught:
+        if caught and time.monotonic() - caught[0] > SAME_SIGNAL_SECONDS:
             raise KeyboardInterrupt
-        caught.append(number)
+        caught.append(time.monotonic())
 
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -245,9 +278,9 @@ def _stop_requests() -> Iterator[list[int]]:
             signal.signal(number, old)
 
 
-def _tensorboard(out: Path) -> Any:
+def _tensorboard(out: Path, step: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise ImportError("--tensorboard needs the extra: pip install 'linfdist[tensorboard]'") from None
-    return SummaryWriter(out / "tensorboard")
+    return SummaryWriter(out / "tensorboard", purge_step=step)

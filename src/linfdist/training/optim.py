@@ -72,8 +72,15 @@ class DistAdam:
         return means | {f"{slot.name}.square": slot.square for slot in self._slots}
 
     def load_state_dict(self, state: dict[str, Tensor], steps: int) -> None:
-        """Take up where `state_dict` was taken."""
+        """Take up where `state_dict` was taken; ValueError if names, shapes or types differ."""
+        own = self.state_dict()
+        if wrong := sorted(own.keys() ^ state.keys()):
+            raise ValueError(f"moments are missing or unknown: {', '.join(wrong)}")
+        for name, tensor in state.items():
+            if (tensor.shape, tensor.dtype) != (own[name].shape, own[name].dtype):
+                raise ValueError(
+                    f"{name} is {tensor.dtype} {tuple(tensor.shape)}, "
+                    f"expected {own[name].dtype} {tuple(own[name].shape)}"
+                )
+            own[name].copy_(tensor)
         self.steps = steps
-        for slot in self._slots:
-            slot.mean.copy_(state[f"{slot.name}.mean"])
-            slot.square.copy_(state[f"{slot.name}.square"])

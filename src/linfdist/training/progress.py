@@ -9,6 +9,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from ..files import write_atomically
+
 
 class Metrics:
     """metrics.jsonl: one JSON object an epoch. A resumed run drops what lies beyond its checkpoint."""
@@ -21,9 +23,9 @@ class Metrics:
                 try:
                     if json.loads(line)["step"] <= keep_until_step:
                         kept.append(line + "\n")
-                except (json.JSONDecodeError, KeyError, TypeError):
+                except (ValueError, KeyError, TypeError):
                     break  # cut off while it was written
-        path.write_text("".join(kept), encoding="utf-8")
+        write_atomically(path, "".join(kept))
 
     def add(self, row: dict[str, Any]) -> None:
         """Append one row."""
