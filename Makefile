@@ -48,9 +48,11 @@ lint: setup  ## ruff and mypy
 docs: .venv/.docs  ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --strict --quiet
 
-demo: setup  ## what can run here, then a small network on handwritten digits
+demo: setup  ## fetch MNIST, train mnist-quick from scratch, certify all test images
 	$(bin)/linfdist info
-	$(bin)/python examples/digits.py
+	$(bin)/linfdist data fetch mnist
+	$(bin)/linfdist train mnist-quick --resume
+	$(bin)/linfdist evaluate runs/mnist-quick
 
 clean:  ## remove what the targets above have made
 	rm -rf .venv build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis

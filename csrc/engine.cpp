@@ -16,6 +16,9 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 constexpr int64_t kFewRows = 16;
 
+// How many tasks of `work` elements each are worth waking another thread for.
+int64_t grain(int64_t work) { return std::max<int64_t>(1, (int64_t{1} << 18) / std::max<int64_t>(work, 1)); }
+
 // Exact codes in T: i + 1 must be a whole number that T holds.
 template <class T>
 bool codes_fit(const Geometry& g) {
@@ -25,7 +28,7 @@ bool codes_fit(const Geometry& g) {
 // Runs f(row, neuron of the group) for all pairs, rows spread over the threads.
 template <class F>
 void each_output(const Geometry& g, const F& f) {
-  parallel(g.rows(), 1, [&](int64_t begin, int64_t end) {
+  parallel(g.rows(), grain(g.neurons() * g.inputs()), [&](int64_t begin, int64_t end) {
     for (int64_t b = begin; b < end; ++b)
       for (int64_t o = 0; o < g.neurons(); ++o) f(b, o);
   });
@@ -48,7 +51,8 @@ Forward<T> forward_job(const Geometry& g, int64_t group, const T* x, const Lists
 
 template <class T, class Kernel>
 void run(const Forward<T>& job, Kernel kernel) {
-  parallel(ceil_div(job.g->rows(), kLanes<T>) * job.blocks, 1, [&](int64_t begin, int64_t end) { kernel(job, begin, end); });
+  const int64_t work = std::min(kLanes<T>, job.g->rows()) * job.block * job.g->inputs();
+  parallel(ceil_div(job.g->rows(), kLanes<T>) * job.blocks, grain(work), [&](int64_t begin, int64_t end) { kernel(job, begin, end); });
 }
 
 // A weight tensor looked at as a batch of neurons.
@@ -164,7 +168,7 @@ void inf_dist_backward(const Geometry& g, const T* grad, const T* y, const int32
             }
     });
   if (dw)  // a neuron's gradient belongs to one thread: rows in order, a few neurons at a time so that they stay cached
-    parallel(ceil_div(g.O, 16), 1, [&](int64_t begin, int64_t end) {
+    parallel(ceil_div(g.O, 16), grain(16 * 16 * g.N * P), [&](int64_t begin, int64_t end) {
       for (int64_t block = begin; block < end; ++block)
         for (int64_t n = 0; n < g.N; ++n)
           for (int64_t o = block * 16; o < std::min(g.O, block * 16 + 16); ++o)
@@ -192,9 +196,11 @@ void p_dist(const Geometry& g, const T* x, const T* w, double p, T* y) {
         job.p = p;
         job.series = fit_series(p, false);
         job.direct = direct;
+        uint8_t any = 0;
         job.careful = careful.data();
+        job.any_careful = &any;
         run(job, table<T>().finite);
-        each_output(g, [&](int64_t b, int64_t o) {
+        if (any) each_output(g, [&](int64_t b, int64_t o) {
           const int64_t at = careful::output_offset(g, group, b, o);
           if (careful[at]) y[at] = careful::finite(g, group, x, wg, p, b, o);
         });
@@ -265,7 +271,7 @@ void fast_backward(const Geometry& g, int64_t group, const float* grad, const fl
   std::vector<float> least(panels * O);
   std::vector<uint8_t> careful(panels * O);
   std::atomic<bool> any_careful{false};
-  parallel(panels, 1, [&](int64_t begin, int64_t end) {
+  parallel(panels, grain(8 * O * L), [&](int64_t begin, int64_t end) {
     table<float>().pack_outputs(g, group, y, inverse, begin, end);
     table<float>().pack_outputs(g, group, grad, coefficient, begin, end);
     for (int64_t j = begin * O; j < end * O; ++j) {
@@ -308,7 +314,8 @@ void fast_backward(const Geometry& g, int64_t group, const float* grad, const fl
   job.careful_rows = careful_rows;
   const CarefulRows context{grad, y};
   job.context = &context;
-  parallel(ceil_div(g.inputs(), job.slice), 1, [&](int64_t begin, int64_t end) { table<float>().backward(job, begin, end); });
+  parallel(ceil_div(g.inputs(), job.slice), grain(g.rows() * O * job.slice),
+           [&](int64_t begin, int64_t end) { table<float>().backward(job, begin, end); });
 }
 
 }  // namespace

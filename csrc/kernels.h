@@ -41,7 +41,8 @@ struct Forward {
   double p;                // finite p only
   Series series;           // for a^p
   bool direct;             // finite p: small integer, values in a range where sums of powers cannot overflow
-  uint8_t* careful;        // finite p: set to 1 where this neuron and row need the careful path
+  uint8_t* careful;        // finite p: set to 1 where this neuron and row need the careful path,
+  uint8_t* any_careful;    //   and here if there is one
 };
 
 // One group of one finite-p backward call. Task = slice of inputs; dx and dw of a slice belong to one task alone.

@@ -109,7 +109,9 @@ void finite(const Forward<float>& job, int64_t begin, int64_t end) {
       for (int64_t lane = 0; lane < t.rows; ++lane) {
         const int64_t j = o * L + lane;
         const bool fine = job.direct ? sum[j] > 0x1p-80f && sum[j] < 0x1p126f : scale[j] > 0x1p-60f && scale[j] < 0x1p60f;
-        if (!fine) job.careful[output_offset(g, job.group, t.row + lane) + (t.o0 + o) * g.positions()] = 1;
+        if (fine) continue;
+        job.careful[output_offset(g, job.group, t.row + lane) + (t.o0 + o) * g.positions()] = 1;
+        __atomic_store_n(job.any_careful, 1, __ATOMIC_RELAXED);
       }
     roots<V>(sum, size, job.p);
     if (!job.direct)

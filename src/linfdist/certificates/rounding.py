@@ -24,7 +24,7 @@ def rounding_error(network: DistNet) -> float:
     for layer in [*network.body, network.last]:
         size, operations = _grow(layer, size)
         error += operations * unit * size
-    if size > Fraction(torch.finfo(network.last.weight.dtype).max):
+    if 2 * size > Fraction(torch.finfo(network.last.weight.dtype).max):
         return math.inf  # an intermediate value might overflow
     return float(error * Fraction(1025, 1024)) * (1 + 2**-50)
 

@@ -3,11 +3,13 @@
 from pathlib import Path
 from typing import Annotated
 
+import torch
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from linfdist.bench import Settings, run
+from linfdist.bench import training as bench_training
 from linfdist.bench.machine import backend_in_use, usable_cores
 from linfdist.bench.results import check_writable
 from linfdist.bench.table import terminal
@@ -16,11 +18,18 @@ from linfdist.bench.table import terminal
 def bench(
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all the numbers to this JSON file.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Half a minute instead of three: fewer repetitions.")] = False,
+    training: Annotated[
+        bool, typer.Option("--training", help="Instead: where the time of a training step on MNIST goes.")
+    ] = False,
     threads: Annotated[
         int | None, typer.Option(metavar="N", help="Number of threads.", show_default="2, or the number of cores if 1")
     ] = None,
 ) -> None:
     """Measure the engine against the matrix product, torch.cdist and torch.compile, interleaved in one run."""
+    if training:
+        torch.set_num_threads(_settings(quick, threads).threads)
+        Console().print(bench_training.terminal(bench_training.measure()))
+        return
     settings = _settings(quick, threads)
     if json:
         try:

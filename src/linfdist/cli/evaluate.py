@@ -1,5 +1,6 @@
 """`linfdist evaluate`: clean and certified accuracy of a network, one row per image."""
 
+from decimal import ROUND_DOWN, Decimal
 from pathlib import Path
 from typing import Annotated
 
@@ -46,6 +47,11 @@ def evaluate(
     table = Table(title=f"{name} {split}, eps = {radius}, {summary['n']:,} images")
     for heading in ("clean", "certified", "mean radius"):
         table.add_column(heading, justify="right")
-    table.add_row(f"{summary['clean']:.2f} %", f"{summary['certified']:.2f} %", f"{summary['mean_radius']:.4f}")
+    table.add_row(f"{summary['clean']:.2f} %", f"{_down(summary['certified'], 2)} %", _down(summary["mean_radius"], 4))
     Console().print(table)
     Console().print(f"rows and summary in {target}", markup=False, highlight=False)
+
+
+def _down(value: float, digits: int) -> str:
+    """What is proved is never rounded up."""
+    return str(Decimal(value).quantize(Decimal(1).scaleb(-digits), rounding=ROUND_DOWN))

@@ -42,7 +42,7 @@ def load(source: str | Path) -> PixelNet:
 
 
 def _build(config: Mapping[str, Any], tensors: Mapping[str, Tensor], path: Path) -> PixelNet:
-    """The network, with memory for its weights only once those of the file are known to fit: a header proves nothing."""
+    """The network, with memory for its weights only once those of the file are known to fit: a header is only words."""
     depth = config.get("depth")
     if isinstance(depth, int) and depth > len(tensors):
         raise ValueError(f"{path} describes {depth} layers, but holds {len(tensors)} tensors")

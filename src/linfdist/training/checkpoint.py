@@ -1,7 +1,7 @@
 """A run in one file, whole or not at all. Data order and augmentation are not in it: they follow from (seed, step)."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from torch import Tensor, nn
 
@@ -45,7 +45,7 @@ def load(path: Path, objective: nn.Module, optimiser: DistAdam, total: int) -> t
     return step, sums
 
 
-def _are_sums(sums: Any) -> bool:
+def _are_sums(sums: Any) -> TypeGuard[Sums]:
     if not isinstance(sums, dict) or sums.keys() != no_sums().keys():
         return False
     return all(isinstance(value, float | int) for value in sums.values())

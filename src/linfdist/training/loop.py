@@ -68,6 +68,8 @@ def train(
             if not resume:
                 raise FileExistsError(f"{out} holds a finished run: choose another folder, or remove it")
             _same_recipe(recipe, out)
+            if me.first:
+                (out / checkpoint.FILE).unlink(missing_ok=True)  # killed after the model, before this
             return out
         if (out / checkpoint.FILE).exists() and not resume:
             raise FileExistsError(f"{out} holds an unfinished run: add --resume to go on, or choose another folder")

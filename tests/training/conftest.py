@@ -1,0 +1,23 @@
+"""The digits, in a folder of their own."""
+
+from pathlib import Path
+
+import pytest
+
+from linfdist import data
+
+from . import runs
+
+
+@pytest.fixture(scope="session")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("sklearn", reason="scikit-learn brings the digits")
+    folder = tmp_path_factory.mktemp("data")
+    data.fetch("digits", folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def finished(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An uninterrupted run."""
+    return runs.train(runs.tiny(), tmp_path_factory.mktemp("runs") / "whole", data_dir=digits, quiet=True)

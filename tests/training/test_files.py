@@ -1,0 +1,188 @@
+"""Files are written whole or not at all, and only what we wrote is read."""
+
+import json
+import os
+import pickle
+import struct
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from linfdist import models
+from linfdist.files import load_tensors, remove_leftovers, save_tensors, write_atomically
+from linfdist.models import DistNet
+
+TENSORS = {"a": torch.arange(6.0).view(2, 3), "b": torch.tensor(1.5), "c": torch.rand(4, 3).T}
+WRITERS = [lambda path: save_tensors(path, TENSORS, {}), lambda path: write_atomically(path, "x")]
+
+
+def test_round_trip(tmp_path):
+    path = tmp_path / "file"
+    save_tensors(path, TENSORS, {"step": 3, "text": "ü"})
+    tensors, header = load_tensors(path)
+    assert header == {"step": 3, "text": "ü"}
+    assert tensors.keys() == TENSORS.keys()
+    assert all(torch.equal(tensors[name], tensor) for name, tensor in TENSORS.items())
+    assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch, write):
+    path = tmp_path / "file"
+    path.write_text("old")
+
+    def fail(*_):
+        raise OSError("no space left on device")
+
+    for function in ("fsync", "replace"):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, function, fail)
+            with pytest.raises(OSError, match="no space left"):
+                write(path)
+        assert path.read_text() == "old"
+        assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_a_folder_that_is_not_there_is_an_os_error(tmp_path, write):
+    with pytest.raises(OSError, match="none"):
+        write(tmp_path / "none" / "file")
+
+
+def test_leftovers_of_one_file_only(tmp_path):
+    for name in (".file.1.tmp", ".file.22.tmp", ".other.1.tmp", "file", "file.tmp"):
+        (tmp_path / name).write_text("")
+    remove_leftovers(tmp_path / "file")
+    assert sorted(os.listdir(tmp_path)) == [".other.1.tmp", "file", "file.tmp"]
+
+
+class Evil:
+    def __reduce__(self):
+        return os.mkdir, ("evil",)
+
+
+def raw(header: bytes, data: bytes = b"") -> bytes:
+    return struct.pack("<Q", len(header)) + header + data
+
+
+def tensor(**changes) -> bytes:
+    return json.dumps({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8], **changes}}).encode()
+
+
+FOREIGN = {
+    "empty": b"",
+    "text": b"hello",
+    "zip": b"PK\x03\x04" + bytes(100),
+    "pickle": pickle.dumps(Evil()),
+    "huge header": struct.pack("<Q", 2**62) + b"{}",
+    "header is no JSON": raw(b"{" * 40),
+    "header is deep": raw(b"[" * 100_000),
+    "header is a list": raw(b"[]"),
+    "shape beyond the data": raw(tensor(shape=[2**40]), bytes(8)),
+    "shape that overflows": raw(tensor(shape=[2**63, 2]), bytes(8)),
+    "offsets beyond the data": raw(tensor(data_offsets=[0, 80]), bytes(8)),
+    "offsets backwards": raw(tensor(data_offsets=[8, 0]), bytes(8)),
+    "unknown type": raw(tensor(dtype="F33"), bytes(8)),
+    "truncated": raw(tensor(), bytes(7)),
+    "trailing": raw(tensor(), bytes(9)),
+    "not ours": raw(tensor(), bytes(8)),
+}
+
+
+@pytest.mark.parametrize("content", FOREIGN.values(), ids=FOREIGN)
+def test_what_we_did_not_write_is_refused(tmp_path, monkeypatch, content):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"model\.safetensors"):
+        load_tensors(path)
+    with pytest.raises(ValueError, match=r"model\.safetensors"):
+        models.load(tmp_path)
+    assert os.listdir(tmp_path) == ["model.safetensors"]
+
+
+def test_a_torch_file_is_refused(tmp_path):
+    torch.save({"a": torch.zeros(1)}, tmp_path / "model.safetensors")
+    with pytest.raises(ValueError, match="not a safetensors file"):
+        models.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "header", ["", "[]", "3", "{", "[" * 100_000, '{"a": ' + "1" * 5000 + "}"], ids=lambda header: header[:9]
+)
+def test_a_bad_header_is_refused(tmp_path, header):
+    save_file({"a": torch.zeros(1)}, tmp_path / "file", metadata={"linfdist": header})
+    with pytest.raises(ValueError, match="header"):
+        load_tensors(tmp_path / "file")
+
+
+def test_a_folder_is_no_file(tmp_path):
+    with pytest.raises((OSError, ValueError)):
+        load_tensors(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"holds no model\.safetensors"):
+        models.load(tmp_path)
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        models.load(tmp_path / "none")
+
+
+CONFIG = DistNet((1, 4, 4), 3, 5, 3, [0.5], 0.3).config
+HOSTILE = {
+    "huge width": {"width": 2**40},
+    "width that overflows": {"width": 2**62},
+    "huge depth": {"depth": 10**12},
+    "negative width": {"width": -5},
+    "width is text": {"width": "5"},
+    "width is a fraction": {"width": 5.5},
+    "classes": {"classes": 10**12},
+    "huge shape": {"shape": [1, 2**31, 2**31]},
+    "shape is text": {"shape": "1"},
+    "std is 0": {"std": 0.0},
+    "std is NaN": {"std": float("nan")},
+    "mean is null": {"mean": None},
+    "another class": {"class": "eval"},
+    "another key": {"code": "x"},
+    "class is a list": {"class": ["DistNet"]},
+    "wider": {"width": 6},
+}
+
+
+@pytest.mark.parametrize("change", HOSTILE.values(), ids=HOSTILE)
+def test_a_header_that_lies_is_refused_at_once(tmp_path, change):
+    """No memory is taken on its word."""
+    net = DistNet((1, 4, 4), 3, 5, 3, [0.5], 0.3)
+    save_tensors(tmp_path / "model.safetensors", net.state_dict(), {"config": {**CONFIG, **change}})
+    with pytest.raises(ValueError, match=r"model\.safetensors"):
+        models.load(tmp_path)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_refused(tmp_path, value):
+    net = DistNet((1, 4, 4), 3, 5, 3, [0.5], 0.3)
+    net.last.weight.data[0, 0] = value
+    models.save(net, tmp_path / "model.safetensors", {})
+    with pytest.raises(ValueError, match=r"last\.weight has values that are not finite"):
+        models.load(tmp_path)
+
+
+@pytest.mark.parametrize("std", [0.0, -1.0])
+def test_a_std_that_breaks_the_order_of_bounds_is_refused(tmp_path, std):
+    net = DistNet((1, 4, 4), 3, 5, 3, [0.5], 0.3)
+    net.body.layers[0].std.fill_(std)
+    models.save(net, tmp_path / "model.safetensors", {})
+    with pytest.raises(ValueError, match="std must be positive"):
+        models.load(tmp_path)
+
+
+def test_loading_leaves_no_trace_of_the_file(tmp_path):
+    """The weights are copies: the file may change or go."""
+    net = DistNet((1, 4, 4), 3, 5, 3, [0.5], 0.3).eval()
+    models.save(net, tmp_path / "model.safetensors", {})
+    again = models.load(tmp_path)
+    size = (tmp_path / "model.safetensors").stat().st_size
+    with open(tmp_path / "model.safetensors", "r+b") as file:
+        file.write(bytes(size))
+    x = torch.rand(3, 1, 4, 4)
+    assert torch.equal(again(x), net(x))
+    assert not any(parameter.is_meta for parameter in again.parameters())
+    assert all(parameter.requires_grad for parameter in again.parameters())
