@@ -270,26 +270,34 @@ void fast_backward(const Geometry& g, int64_t group, const float* grad, const fl
   const Buffer<float> inverse(panels * O * L), coefficient(panels * O * L);
   std::vector<float> least(panels * O);
   std::vector<uint8_t> careful(panels * O);
-  std::atomic<bool> any_careful{false};
+  std::atomic<bool> any_careful{false}, ordinary_size{true};
   parallel(panels, grain(8 * O * L), [&](int64_t begin, int64_t end) {
     table<float>().pack_outputs(g, group, y, inverse, begin, end);
     table<float>().pack_outputs(g, group, grad, coefficient, begin, end);
     for (int64_t j = begin * O; j < end * O; ++j) {
-      float smallest = 0x1p60f;
+      float smallest = 0x1p60f, largest = 0;
       bool rest = false;
       for (int64_t k = j * L; k < (j + 1) * L; ++k) {
         const float v = inverse[k];
         const bool fine = ordinary(v);
         rest |= !fine && v != 0;
         smallest = std::min(smallest, fine ? v : 0x1p60f);
+        largest = std::max(largest, fine ? v : 0.0f);
         inverse[k] = fine ? 1 / (fine ? v : 1) : 0;
         coefficient[k] = fine ? coefficient[k] : 0;
       }
       least[j] = smallest;
       careful[j] = rest;
       if (rest) any_careful = true;
+      if (largest > 0x1p12f || smallest < 0x1p-12f) ordinary_size = false;
     }
   });
+  const bool direct = p <= 8 && p == std::floor(p) && ordinary_size && !any_careful;  // no (p-1)th power can overflow
+  if (direct)
+    parallel(panels, grain(8 * O * L), [&](int64_t begin, int64_t end) {
+      for (int64_t k = begin * O * L; k < end * O * L; ++k)
+        for (int e = 1; e < p; ++e) coefficient[k] *= inverse[k];
+    });
   for (int64_t q = 1; q < panels; ++q)
     for (int64_t o = 0; o < O; ++o) least[o] = std::min(least[o], least[q * O + o]);
   const InputLists<float> lists(g, group, w, xr, p < 12 ? 0 : std::exp2(-28 / (p - 1)) * (1 - 1e-5), least.data());
@@ -306,6 +314,7 @@ void fast_backward(const Geometry& g, int64_t group, const float* grad, const fl
   job.first = lists.lists.pruned() ? first.data() : nullptr;
   job.grad = coefficient;
   job.inverse = inverse;
+  job.direct = direct;
   job.careful = any_careful ? careful.data() : nullptr;
   job.p = p;
   job.series = fit_series(p - 1, true);

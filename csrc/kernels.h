@@ -57,6 +57,7 @@ struct Backward {
   const int64_t* first;       // (neurons, slices + 1): where each slice starts in each list
   const T* grad;              // (panels, neurons, lanes), 0 in rows that are padding or at distance 0 or careful
   const T* inverse;           // (panels, neurons, lanes): 1 / y, likewise
+  bool direct;                // small whole p and ordinary magnitudes: `grad` is grad / y^(p-1), `inverse` is not needed
   const uint8_t* careful;     // (panels, neurons): rows of that panel need the careful path, or nullptr
   double p;
   Series series;              // for a^(p - 1)

@@ -11,8 +11,9 @@ namespace {
 using linfdist::Backward;
 using linfdist::Buffer;
 
-// t = grad * sign(x - w) * (|x - w| / y)^(p-1); dx += t, dw -= t. One list's part that lies in this slice.
-template <class V, int NV, class Power>
+// t = grad * sign(x - w) * (|x - w| / y)^(p-1); dx += t, dw -= t. One list's part that lies in this slice. Direct: `grad`
+// holds grad / y^(p-1) already.
+template <class V, int NV, bool Direct, class Power>
 inline void backward_list(const Power& power, const float* panel, float* dpanel, int64_t i0, const int32_t* index,
                           const float* weight, int64_t n, const int32_t* kept, const float* inverse, const float* grad, float* dw) {
   using R = typename V::R;
@@ -30,8 +31,8 @@ inline void backward_list(const Power& power, const float* panel, float* dpanel,
     };
     if constexpr (Power::kWhole) {
       for (int v = 0; v < NV; ++v) {
-        const R d = difference(v), a = V::mul(Power::kOdd ? d : V::abs(d), V::load(inverse + v * V::W));
-        R t = power.times(V::load(grad + v * V::W), a);
+        const R d = difference(v), size = Power::kOdd ? d : V::abs(d);
+        R t = power.times(V::load(grad + v * V::W), Direct ? size : V::mul(size, V::load(inverse + v * V::W)));
         if (!Power::kOdd) t = V::bit_xor(t, V::sign(d));
         if (!Power::kZeroAtZero) t = V::select(V::greater(V::abs(d), V::set1(0)), t, V::set1(0));
         add(v, t);
@@ -80,11 +81,17 @@ void backward(const Backward<float>& job, int64_t begin, int64_t end) {
             int64_t n = to - from;
             if (filter) {
               float limit[NV * V::W];
-              for (int k = 0; k < NV * V::W; ++k) limit[k] = fminf(job.series.least / job.inverse[tile + lane + k], 0x1p100f);  // 1/0: none
+              for (int k = 0; k < NV * V::W; ++k) limit[k] = fminf(job.series.least / job.inverse[tile + lane + k], 0x1p100f);
               n = filter_list<V, NV>(panel + lane - i0 * L, index, weight, n, limit, kept);
             }
-            backward_list<V, NV>(power, panel + lane, dpanel + lane, i0, index, weight, n, filter ? kept.data : nullptr,
-                                 job.inverse + tile + lane, job.grad + tile + lane, dw);
+            const auto list = [&](auto direct) {
+              backward_list<V, NV, decltype(direct)::value>(power, panel + lane, dpanel + lane, i0, index, weight, n,
+                                                            filter ? kept.data : nullptr, job.inverse + tile + lane,
+                                                            job.grad + tile + lane, dw);
+            };
+            if constexpr (std::decay_t<decltype(power)>::kWhole)
+              if (job.direct) return list(std::true_type());
+            list(std::false_type());
           });
         }
       });

@@ -53,7 +53,7 @@ run()
 def killed(out, data, moments):
     """How often it was killed."""
     settings = ["width=12", "batch_size=128", "epochs=3"]
-    process = start("-W", "error", "-c", PROGRAM, str(out), str(data), " ".join(moments), *settings)
+    process = start("-c", PROGRAM, str(out), str(data), " ".join(moments), *settings)
     output, errors = process.communicate(timeout=240)
     assert process.returncode == 0, errors
     return output.splitlines().count("killed")

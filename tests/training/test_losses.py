@@ -54,7 +54,7 @@ def test_scaled_cross_entropy():
     value = loss(z, Y, T, 0.05)
     exps = (0.7 * Z).exp()
     likelihood = exps.gather(1, Y[:, None])[:, 0] / exps.sum(1)
-    assert float(value) == pytest.approx(0.5 + 0.05 * float(-likelihood.log().mean()))
+    assert value.item() == pytest.approx(0.5 + 0.05 * float(-likelihood.log().mean()))
     value.backward()
     expected_z = ((exps / exps.sum(1, keepdim=True) * Z).sum(1) - Z.gather(1, Y[:, None])[:, 0]).mean()
     assert float(loss.scale.grad) == pytest.approx(0.05 * float(expected_z))

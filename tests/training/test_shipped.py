@@ -26,6 +26,16 @@ def noise(tmp_path_factory):
     return root
 
 
+def test_images_are_held_out_of_every_class(noise, tmp_path):
+    """Folders are sorted by class."""
+    seen = []
+    changes = {"data": str(noise / "digits"), "width": 3, "batch_size": 7, "epochs": 1, "holdout": 3}
+    recipe = recipes.load("digits-quick").override(changes)
+    train(recipe, tmp_path / "run", quiet=True, evaluate=lambda network, images, labels: seen.append(labels) or {})
+    assert seen[0].tolist() == [0, 1, 2]
+    assert metrics(tmp_path / "run")[0]["step"] == 3  # of 7 images each: 21 are left
+
+
 @pytest.mark.parametrize("name", recipes.names())
 def test_two_steps(name, noise, tmp_path):
     recipe = recipes.load(name)

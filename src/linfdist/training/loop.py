@@ -94,13 +94,14 @@ class _Run:
         self.recipe, self.out, self.me = recipe, out, me
         train_set = data.load(recipe.data, split="train", data_dir=data_dir)
         images, labels = train_set.images, train_set.labels
+        watched = _spread(recipe.holdout or EVALUATION_IMAGES, len(images))
+        self.evaluation = (images[watched], labels[watched])
         if recipe.holdout:
-            images, labels = images[: -recipe.holdout], labels[: -recipe.holdout]
+            kept = torch.ones(len(images), dtype=torch.bool)
+            kept[watched] = False
+            images, labels = images[kept], labels[kept]
         self.batches = Batches(images, labels, recipe, me)
         self.total = total_steps(recipe, self.batches.steps_per_epoch)
-        held_out = train_set.images[-recipe.holdout :] if recipe.holdout else images[:EVALUATION_IMAGES]
-        held_out_labels = train_set.labels[-recipe.holdout :] if recipe.holdout else labels[:EVALUATION_IMAGES]
-        self.evaluation = (held_out, held_out_labels)
 
         torch.manual_seed(recipe.seed)
         self.network = build_network(recipe, data.info(recipe.data))
@@ -236,6 +237,12 @@ class _Run:
             f"train {row['train_accuracy']:.2f}{extra}  {row['images_per_second']:.0f} img/s",
         )
         return row
+
+
+def _spread(count: int, images: int) -> Tensor:
+    """Indices of so many images, evenly spaced: a data set may be sorted by class."""
+    count = min(count, images)
+    return torch.arange(count) * images // max(count, 1)
 
 
 def _describe(state: State, loss: float, sums: dict[str, Any]) -> str:
