@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import distributed
 
-from linfdist.training import train
+from linfdist.training import Diverged, train
 from linfdist.training.distributed import Workers
 
 from .runs import AS_TEXT, FINISHED, files, metrics, start, tensors, tiny
@@ -131,3 +131,4 @@ def test_all_must_see_the_checkpoint(digits, tmp_path, monkeypatch):
 def test_how_a_lost_worker_shows(text, lost):
     assert Workers(0, 2, torch.device("cpu")).lost(RuntimeError(text)) == lost
     assert not Workers(0, 1, torch.device("cpu")).lost(RuntimeError(text))
+    assert not Workers(0, 2, torch.device("cpu")).lost(Diverged(text))
