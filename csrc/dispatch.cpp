@@ -1,10 +1,8 @@
 // Which instruction set runs: the best this CPU has, or the one that LINFDIST_ISA names.
-#include "buffer.h"
 #include "kernels.h"
 
 #include <cstdlib>
 #include <cstring>
-#include <new>
 #include <stdexcept>
 #include <string>
 
@@ -70,11 +68,5 @@ const char* isas() {
   }();
   return names.c_str();
 }
-
-void* allocate(int64_t bytes) {
-  return ::operator new(static_cast<size_t>(bytes), std::align_val_t(64));
-}
-
-void release(void* p) { ::operator delete(p, std::align_val_t(64)); }
 
 }  // namespace linfdist

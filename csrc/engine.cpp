@@ -55,15 +55,6 @@ void run(const Forward<T>& job, Kernel kernel) {
   parallel(ceil_div(job.g->rows(), kLanes<T>) * job.blocks, grain(work), [&](int64_t begin, int64_t end) { kernel(job, begin, end); });
 }
 
-// A weight tensor looked at as a batch of neurons.
-Geometry as_batch(const Geometry& g) {
-  Geometry w{};
-  w.N = g.O;
-  w.C = g.inputs();
-  w.H = w.W = 1;
-  return w;
-}
-
 template <class T>
 void careful_inf(const Geometry& g, int64_t group, const T* x, const T* w, T* y, int32_t* where) {
   each_output(g, [&](int64_t b, int64_t o) {
@@ -100,50 +91,52 @@ void inf_dist(const Geometry& g, const T* x, const T* w, T* y, int32_t* where) {
     }
     return;
   }
-  const Ranges<T> xr(g, x), wr(as_batch(g), w);
-  const bool fast = xr.finite && wr.finite && codes_fit<T>(g);
+  const Ranges<T> xr(g, x);
   for (int64_t group = 0; group < g.groups; ++group) {
     const T* wg = w + group * g.neurons() * g.inputs();
-    if (!fast) {
-      careful_inf(g, group, x, wg, y, where);
-      continue;
+    if (xr.finite && codes_fit<T>(g)) {
+      const InputLists<T> lists(g, group, wg, xr, 1);
+      if (lists.finite) {
+        Forward<T> job = forward_job(g, group, x, lists.lists, y);
+        job.where = where;
+        run(job, table<T>().inf);
+        continue;
+      }
     }
-    const InputLists<T> lists(g, group, wg, xr, 1);
-    Forward<T> job = forward_job(g, group, x, lists.lists, y);
-    job.where = where;
-    run(job, table<T>().inf);
+    careful_inf(g, group, x, wg, y, where);
   }
 }
 
 template <class T>
 void box_dist(const Geometry& g, const T* lower, const T* upper, const T* w, T* lo, T* hi, int32_t* where_lo, int32_t* where_hi) {
   Ranges<T> range(g, lower);
-  const Ranges<T> ur(g, upper), wr(as_batch(g), w);
+  const Ranges<T> ur(g, upper);
   range.upper = ur.upper;
-  const bool fast = range.finite && ur.finite && wr.finite && codes_fit<T>(g);
   for (int64_t group = 0; group < g.groups; ++group) {
     const T* wg = w + group * g.neurons() * g.inputs();
-    if (!fast) {
-      each_output(g, [&](int64_t b, int64_t o) {
-        careful::Max<T> l, h;
-        careful::box(g, group, lower, upper, wg, b, o, l, h);
-        const int64_t at = careful::output_offset(g, group, b, o);
-        lo[at] = l.value;
-        hi[at] = h.value;
-        if (where_lo) {
-          where_lo[at] = l.where;
-          where_hi[at] = h.where;
-        }
-      });
-      continue;
+    if (range.finite && ur.finite && codes_fit<T>(g)) {
+      const InputLists<T> lists(g, group, wg, range, 1);
+      if (lists.finite) {
+        Forward<T> job = forward_job(g, group, lower, lists.lists, lo);
+        job.upper = upper;
+        job.y_upper = hi;
+        job.where = where_lo;
+        job.where_upper = where_hi;
+        run(job, table<T>().box);
+        continue;
+      }
     }
-    const InputLists<T> lists(g, group, wg, range, 1);
-    Forward<T> job = forward_job(g, group, lower, lists.lists, lo);
-    job.upper = upper;
-    job.y_upper = hi;
-    job.where = where_lo;
-    job.where_upper = where_hi;
-    run(job, table<T>().box);
+    each_output(g, [&](int64_t b, int64_t o) {
+      careful::Max<T> l, h;
+      careful::box(g, group, lower, upper, wg, b, o, l, h);
+      const int64_t at = careful::output_offset(g, group, b, o);
+      lo[at] = l.value;
+      hi[at] = h.value;
+      if (where_lo) {
+        where_lo[at] = l.where;
+        where_hi[at] = h.where;
+      }
+    });
   }
 }
 
@@ -176,42 +169,56 @@ void inf_dist_backward(const Geometry& g, const T* grad, const T* y, const int32
     });
 }
 
+namespace {
+
+// Whether sums of p-th powers of all |x - w| of a group stay far from overflow, and large enough on the whole.
+bool direct_sums(const Geometry& g, int64_t group, const Ranges<float>& x, const float* w, double p) {
+  if (p > 8 || p != std::floor(p)) return false;
+  const Ranges<float> wr = weight_ranges(g, w);
+  double bound = 0;
+  for (int64_t i = 0; i < g.inputs(); ++i) {
+    const int64_t c = group * g.channels() + i / g.window();
+    const double lower = g.padded() ? std::min(x.lower[c], 0.0f) : x.lower[c];
+    const double upper = g.padded() ? std::max(x.upper[c], 0.0f) : x.upper[c];
+    bound = std::max({bound, wr.upper[i] - lower, upper - wr.lower[i]});
+  }
+  return bound < std::exp2(120 / p) / g.inputs() && bound > std::exp2(-30 / p);
+}
+
+// False if a weight is not finite: nothing is done then.
+bool fast_forward(const Geometry& g, int64_t group, const float* x, const Ranges<float>& xr, const float* w, double p, float* y) {
+  const InputLists<float> lists(g, group, w, xr, p < 12 ? 0 : std::exp2(-32 / p) * (1 - 1e-5));
+  if (!lists.finite) return false;
+  std::vector<uint8_t> careful(g.N * g.O * g.positions());
+  uint8_t any = 0;
+  Forward<float> job = forward_job(g, group, x, lists.lists, y);
+  job.p = p;
+  job.series = fit_series(p, false);
+  job.direct = direct_sums(g, group, xr, w, p);
+  job.careful = careful.data();
+  job.any_careful = &any;
+  run(job, table<float>().finite);
+  if (any)
+    each_output(g, [&](int64_t b, int64_t o) {
+      const int64_t at = careful::output_offset(g, group, b, o);
+      if (careful[at]) y[at] = careful::finite(g, group, x, w, p, b, o);
+    });
+  return true;
+}
+
+}  // namespace
+
 template <class T>
 void p_dist(const Geometry& g, const T* x, const T* w, double p, T* y) {
-  if constexpr (std::is_same_v<T, float>) {
-    const Ranges<T> xr(g, x), wr(as_batch(g), w);
-    if (xr.finite && wr.finite) {
-      double bound = 0;  // of every |x - w|
-      for (int64_t i = 0; i < g.inputs(); ++i)
-        for (int64_t c = i / g.window(); c < g.C; c += g.channels()) {
-          const double pad = g.padded() ? 0 : xr.lower[c];
-          bound = std::max({bound, wr.upper[i] - std::min<double>(xr.lower[c], pad), std::max<double>(xr.upper[c], pad) - wr.lower[i]});
-        }
-      const bool direct = p <= 8 && p == std::floor(p) && bound < std::exp2(120 / p) / g.inputs() && bound > std::exp2(-30 / p);
-      std::vector<uint8_t> careful(g.N * g.O * g.positions());
-      for (int64_t group = 0; group < g.groups; ++group) {
-        const T* wg = w + group * g.neurons() * g.inputs();
-        const InputLists<T> lists(g, group, wg, xr, p < 12 ? 0 : std::exp2(-32 / p) * (1 - 1e-5));
-        Forward<T> job = forward_job(g, group, x, lists.lists, y);
-        job.p = p;
-        job.series = fit_series(p, false);
-        job.direct = direct;
-        uint8_t any = 0;
-        job.careful = careful.data();
-        job.any_careful = &any;
-        run(job, table<T>().finite);
-        if (any) each_output(g, [&](int64_t b, int64_t o) {
-          const int64_t at = careful::output_offset(g, group, b, o);
-          if (careful[at]) y[at] = careful::finite(g, group, x, wg, p, b, o);
-        });
-      }
-      return;
-    }
-  }
-  for (int64_t group = 0; group < g.groups; ++group)
+  const Ranges<T> xr(g, x);
+  for (int64_t group = 0; group < g.groups; ++group) {
+    const T* wg = w + group * g.neurons() * g.inputs();
+    if constexpr (std::is_same_v<T, float>)
+      if (xr.finite && fast_forward(g, group, x, xr, wg, p, y)) continue;
     each_output(g, [&](int64_t b, int64_t o) {
-      y[careful::output_offset(g, group, b, o)] = careful::finite(g, group, x, w + group * g.neurons() * g.inputs(), p, b, o);
+      y[careful::output_offset(g, group, b, o)] = careful::finite(g, group, x, wg, p, b, o);
     });
+  }
 }
 
 namespace {
@@ -263,7 +270,8 @@ void careful_rows(const Backward<float>& job, int64_t panel, int64_t o, int64_t 
   }
 }
 
-void fast_backward(const Geometry& g, int64_t group, const float* grad, const float* x, const Ranges<float>& xr, const float* w,
+// False if a weight is not finite: nothing is done then.
+bool fast_backward(const Geometry& g, int64_t group, const float* grad, const float* x, const Ranges<float>& xr, const float* w,
                    const float* y, double p, float* dx, float* dw) {
   constexpr int64_t L = kLanes<float>;
   const int64_t O = g.neurons(), panels = ceil_div(g.rows(), L);
@@ -301,6 +309,7 @@ void fast_backward(const Geometry& g, int64_t group, const float* grad, const fl
   for (int64_t q = 1; q < panels; ++q)
     for (int64_t o = 0; o < O; ++o) least[o] = std::min(least[o], least[q * O + o]);
   const InputLists<float> lists(g, group, w, xr, p < 12 ? 0 : std::exp2(-28 / (p - 1)) * (1 - 1e-5), least.data());
+  if (!lists.finite) return false;
 
   Backward<float> job{};
   job.g = &g;
@@ -325,21 +334,18 @@ void fast_backward(const Geometry& g, int64_t group, const float* grad, const fl
   job.context = &context;
   parallel(ceil_div(g.inputs(), job.slice), grain(g.rows() * O * job.slice),
            [&](int64_t begin, int64_t end) { table<float>().backward(job, begin, end); });
+  return true;
 }
 
 }  // namespace
 
 template <class T>
 void p_dist_backward(const Geometry& g, const T* grad, const T* x, const T* w, const T* y, double p, T* dx, T* dw) {
-  const bool is_float = std::is_same_v<T, float>;
-  const Ranges<T> xr(g, x), wr(as_batch(g), w);
+  const Ranges<T> xr(g, x);
   for (int64_t group = 0; group < g.groups; ++group) {
     const int64_t at = group * g.neurons() * g.inputs();
-    if constexpr (is_float)
-      if (xr.finite && wr.finite) {
-        fast_backward(g, group, grad, x, xr, w + at, y, p, dx, dw ? dw + at : nullptr);
-        continue;
-      }
+    if constexpr (std::is_same_v<T, float>)
+      if (xr.finite && fast_backward(g, group, grad, x, xr, w + at, y, p, dx, dw ? dw + at : nullptr)) continue;
     careful_backward(g, group, grad, x, w + at, y, p, dx, dw ? dw + at : nullptr);
   }
 }

@@ -95,8 +95,8 @@ template <class T>
 struct Table {
   // Smallest and largest value of channels [begin, end) over the batch; false if any is not finite.
   bool (*ranges)(const Geometry&, const T* x, T* lower, T* upper, int64_t begin, int64_t end);
-  // Lists of neurons [begin, end).
-  void (*plan)(const Plan<T>&, int64_t begin, int64_t end);
+  // Lists of neurons [begin, end); false if a weight is not finite.
+  bool (*plan)(const Plan<T>&, int64_t begin, int64_t end);
   void (*inf_rows)(const Forward<T>&, const T* w, int64_t begin, int64_t end);  // few rows: vectors run along the inputs
   void (*inf)(const Forward<T>&, int64_t begin, int64_t end);
   void (*box)(const Forward<T>&, int64_t begin, int64_t end);

@@ -23,6 +23,15 @@ Ranges<T>::Ranges(const Geometry& g, const T* x) : lower(g.C), upper(g.C) {
 }
 
 template <class T>
+Ranges<T> weight_ranges(const Geometry& g, const T* w) {
+  Geometry batch{};
+  batch.N = g.neurons();
+  batch.C = g.inputs();
+  batch.H = batch.W = 1;
+  return Ranges<T>(batch, w);
+}
+
+template <class T>
 InputLists<T>::InputLists(const Geometry& g, int64_t group, const T* w, const Ranges<T>& x, double keep, const T* least) {
   const int64_t I = g.inputs(), O = g.neurons();
   constexpr int64_t kSlice = 64;  // 64 lines of 256 bytes: half of L1
@@ -42,7 +51,11 @@ InputLists<T>::InputLists(const Geometry& g, int64_t group, const T* w, const Ra
     count_.resize(O);
     const Plan<T> plan{lower.data(), upper.data(), w, I, static_cast<T>(keep), least,
                        index_.get(), weight_.get(), start_.data(), count_.data()};
-    parallel(O, std::max<int64_t>(1, (1 << 14) / std::max<int64_t>(I, 1)), [&](int64_t begin, int64_t end) { table<T>().plan(plan, begin, end); });
+    std::atomic<bool> all{true};
+    parallel(O, std::max<int64_t>(1, (1 << 14) / std::max<int64_t>(I, 1)), [&](int64_t begin, int64_t end) {
+      if (!table<T>().plan(plan, begin, end)) all = false;
+    });
+    finite = all;
     int64_t kept = 0;
     for (int64_t n : count_) kept += n;
     if (kept < O * I * 6 / 10) {
@@ -50,6 +63,8 @@ InputLists<T>::InputLists(const Geometry& g, int64_t group, const T* w, const Ra
       return;
     }
     weight_.reset();
+  } else {
+    finite = weight_ranges(g, w).finite;
   }
   index_.reset(new int32_t[I]);
   for (int64_t i = 0; i < I; ++i) index_[i] = static_cast<int32_t>(i);
@@ -68,6 +83,8 @@ std::vector<int64_t> InputLists<T>::first_in_slices(const Geometry& g, int64_t s
   return first;
 }
 
+template Ranges<float> weight_ranges(const Geometry&, const float*);
+template Ranges<double> weight_ranges(const Geometry&, const double*);
 template struct Ranges<float>;
 template struct Ranges<double>;
 template class InputLists<float>;

@@ -24,12 +24,17 @@ struct Ranges {
   Ranges(const Geometry& g, const T* x);
 };
 
+// A group's weights looked at as a batch of neurons.
+template <class T>
+Ranges<T> weight_ranges(const Geometry& g, const T* w);
+
 template <class T>
 class InputLists {
  public:
   // `keep`: see Plan; 0 asks for dense lists. `least` (neurons) or nullptr.
   InputLists(const Geometry& g, int64_t group, const T* w, const Ranges<T>& x, double keep, const T* least = nullptr);
   Lists<T> lists;
+  bool finite;  // whether all weights are; the lists are of no use otherwise
   // (neurons, slices + 1): first entry of each list that lies in each slice of inputs.
   std::vector<int64_t> first_in_slices(const Geometry& g, int64_t slice) const;
 

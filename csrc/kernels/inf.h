@@ -102,7 +102,8 @@ void inf(const Forward<typename V::T>& job, int64_t begin, int64_t end) {
         inf_list<V, decltype(nv)::value>(panel + lane, index, weight, n, value + o * L + lane);
       });
     } else if (!job.lists.pruned()) {
-      fill<T>(value, t.on * L, -1);  // so that the first input sets the arg-max even at distance 0
+      fill<T>(value, t.on * L, 0);  // not below: max_abs looks at magnitudes alone
+      fill<T>(code, t.on * L, 0);   // at distance 0 throughout, the first input is the arg-max
       for_lists<8, V>(job.lists, t, [&](auto nv, int64_t o, int64_t lane, const int32_t* index, const T* weight, int64_t n) {
         inf_slice_list<V, decltype(nv)::value>(panel + lane, index, weight, n, value + o * L + lane, code + o * L + lane);
       });
@@ -115,7 +116,7 @@ void inf(const Forward<typename V::T>& job, int64_t begin, int64_t end) {
         }
       store_codes<V>(job, t, job.where, code, value);
     } else {
-      fill<T>(value, t.on * L, -1);
+      fill<T>(value, t.on * L, -1);  // so that the first input sets the arg-max even at distance 0
       fill<T>(code, t.on * L, 1);
       for_lists<4, V>(job.lists, t, [&](auto nv, int64_t o, int64_t lane, const int32_t* index, const T* weight, int64_t n) {
         inf_argmax_list<V, decltype(nv)::value>(panel + lane, index, weight, n, value + o * L + lane, code + o * L + lane);

@@ -6,6 +6,15 @@
 namespace {
 using linfdist::Plan;
 
+// 0 a = 0 for finite a alone, so sums of such products stay 0 as long as all are finite.
+template <class V>
+inline bool all_zero(typename V::R bad) {
+  typename V::T lanes[V::W], sum = 0;
+  V::store(lanes, bad);
+  for (int k = 0; k < V::W; ++k) sum += lanes[k];
+  return sum == 0;
+}
+
 // Widens [lower, upper] of `n` neighbours by one line of values; `bad` turns NaN if one is not finite.
 template <class V>
 inline void widen(const typename V::T* a, int64_t n, typename V::T* lower, typename V::T* upper, typename V::R& bad) {
@@ -45,21 +54,19 @@ bool ranges(const Geometry& g, const typename V::T* x, typename V::T* lower, typ
       }
     }
   }
-  T b[V::W], any = 0;
-  V::store(b, bad);
-  for (int k = 0; k < V::W; ++k) any += b[k];
-  return any == 0;
+  return all_zero<V>(bad);
 }
 
 // Input i of neuron o lies within [smallest, largest] = [max(lower - w, w - upper, 0), max(upper - w, w - lower)] of its
 // weight, for every row of the batch; rounded subtraction is monotone, so this holds for the rounded values too. The
 // output is at least the largest `smallest`; an input whose `largest` is below that can never be the maximum.
 template <class V>
-void plan(const Plan<typename V::T>& job, int64_t begin, int64_t end) {
+bool plan(const Plan<typename V::T>& job, int64_t begin, int64_t end) {
   using T = typename V::T;
   using R = typename V::R;
   const int64_t I = job.inputs;
   int64_t n = begin * I;
+  R bad = V::set1(0);
   for (int64_t o = begin; o < end; ++o) {
     const T* w = job.w + o * I;
     R least = V::set1(0);
@@ -67,10 +74,12 @@ void plan(const Plan<typename V::T>& job, int64_t begin, int64_t end) {
     int64_t i = 0;
     for (; i + V::W <= I; i += V::W) {
       const R a = V::load(w + i);
+      bad = V::fma(a, V::set1(0), bad);
       least = V::max(least, V::max(V::sub(V::load(job.lower + i), a), V::sub(a, V::load(job.upper + i))));
     }
     for (; i < I; ++i) {
       const T a = job.lower[i] - w[i], b = w[i] - job.upper[i];
+      bad = V::add(bad, V::set1(w[i] * 0));
       least1 = a > least1 ? a : least1;
       least1 = b > least1 ? b : least1;
     }
@@ -97,6 +106,7 @@ void plan(const Plan<typename V::T>& job, int64_t begin, int64_t end) {
     }
     job.count[o] = n - job.start[o];
   }
+  return all_zero<V>(bad);
 }
 
 }  // namespace

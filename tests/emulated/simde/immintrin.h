@@ -60,4 +60,3 @@ inline simde__m512d shuffle_f64x2(simde__m512d a, simde__m512d b, int which) {
 #define _mm512_shuffle_f32x4(a, b, which) emulated::shuffle_f32x4(a, b, which)
 #define _mm512_shuffle_f64x2(a, b, which) emulated::shuffle_f64x2(a, b, which)
 
-#define __builtin_cpu_supports(feature) true
