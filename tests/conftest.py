@@ -1,5 +1,10 @@
 """What all tests share: one seed, one hypothesis profile, a backend to run on."""
 
+import contextlib
+
+with contextlib.suppress(ImportError):
+    import setuptools  # noqa: F401  before anything imports distutils: torch.compile needs both, in this order
+
 import os
 from collections.abc import Iterator
 
