@@ -3,7 +3,7 @@
 // Over a batch, input i of a layer moves in a known range. A weight can be the arg-max of its neuron only if its largest
 // possible distance reaches the largest of all the neuron's smallest possible distances (kernels/scan.h, `plan`). Every
 // other weight is left out for this call, and the result keeps its bits. In finite p the same holds for terms below
-// 2^-32 of the largest. With the weights of the paper's initialisation 98 % go, of trained networks most.
+// 2^-32 of the largest. With the paper's initialisation nearly all go, of trained networks most.
 #pragma once
 #include "kernels.h"
 
