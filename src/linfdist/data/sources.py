@@ -5,7 +5,7 @@ Every function raises `Unavailable` with a reason if its way is closed, and `Cor
 
 import gzip
 import hashlib
-import importlib.util
+import importlib.machinery
 import io
 import lzma
 import os
@@ -55,9 +55,18 @@ def progress(label: str, total: int | None = None, in_bytes: bool = False) -> It
         yield lambda count: bar.advance(task, count)
 
 
+def has_pip() -> bool:
+    """Whether this Python has pip.
+
+    Not by `importlib.util.find_spec`: there the finder of setuptools takes it for a start of pip and changes distutils
+    for the whole process, after which torch.compile fails.
+    """
+    return importlib.machinery.PathFinder.find_spec("pip") is not None
+
+
 def pip_wheel(requirement: str, sha256: str, work: Path) -> Path:
     """The wheel of `name==version`, whatever Python it is for; its checksum is compared before it is returned."""
-    if importlib.util.find_spec("pip"):
+    if has_pip():
         pip = [sys.executable, "-m", "pip"]
     elif found := shutil.which("pip3") or shutil.which("pip"):
         pip = [found]
