@@ -23,7 +23,6 @@ struct F32 {
   static R hide(R a) { asm("" : "+x"(a)); return a; }
   // x - w on the multiply-add ports: the same single rounding, while the add ports stay free for max.
   static R diff(R x, R one, R w) { return _mm256_fmsub_ps(x, one, w); }
-  static R fnma(R a, R b, R c) { return _mm256_fnmadd_ps(a, b, c); }
   static R max(R a, R b) { return _mm256_max_ps(a, b); }
   static R min(R a, R b) { return _mm256_min_ps(a, b); }
   static R sign(R a) { return _mm256_and_ps(a, _mm256_set1_ps(-0.0f)); }

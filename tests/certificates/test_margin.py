@@ -166,3 +166,13 @@ def test_one_class_has_no_margin():
     net = DistNet((1, 1, 1), 1, 1, 1, [0.0], 1.0).eval()
     with pytest.raises(ValueError, match="one class"):
         margin(net, torch.zeros(1, 1, 1, 1))
+
+
+def test_a_subclass_is_refused():
+    class Steep(DistNet):
+        def forward(self, x, p=math.inf):
+            return 1000 * super().forward(x, p)
+
+    network = Steep(shape=(1, 2, 2), classes=2, width=4, depth=2, mean=[0.5], std=0.5).eval()
+    with pytest.raises(TypeError, match="DistNet only"):
+        margin(network, torch.rand(3, 1, 2, 2))
