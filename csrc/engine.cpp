@@ -171,9 +171,8 @@ void inf_dist_backward(const Geometry& g, const T* grad, const T* y, const int32
 
 namespace {
 
-// Whether sums of p-th powers of all |x - w| of a group stay far from overflow, and large enough on the whole.
-bool direct_sums(const Geometry& g, int64_t group, const Ranges<float>& x, const float* w, double p) {
-  if (p > 8 || p != std::floor(p)) return false;
+// A bound of all |x - w| of a group.
+double largest_difference(const Geometry& g, int64_t group, const Ranges<float>& x, const float* w) {
   const Ranges<float> wr = weight_ranges(g, w);
   double bound = 0;
   for (int64_t i = 0; i < g.inputs(); ++i) {
@@ -182,7 +181,13 @@ bool direct_sums(const Geometry& g, int64_t group, const Ranges<float>& x, const
     const double upper = g.padded() ? std::max(x.upper[c], 0.0f) : x.upper[c];
     bound = std::max({bound, wr.upper[i] - lower, upper - wr.lower[i]});
   }
-  return bound < std::exp2(120 / p) / g.inputs() && bound > std::exp2(-30 / p);
+  return bound;
+}
+
+// A power of two c for which sums of p-th powers of all |x - w| / c stay below overflow, but not far below.
+float common_scale(double bound, int64_t inputs, double p) {
+  const double room = (120 - std::log2(inputs)) / p;
+  return static_cast<float>(std::exp2(std::clamp(std::ceil(std::log2(bound) - room), -100.0, 100.0)));
 }
 
 // False if a weight is not finite: nothing is done then.
@@ -194,10 +199,22 @@ bool fast_forward(const Geometry& g, int64_t group, const float* x, const Ranges
   Forward<float> job = forward_job(g, group, x, lists.lists, y);
   job.p = p;
   job.series = fit_series(p, false);
-  job.direct = direct_sums(g, group, xr, w, p);
+  if (is_product(p)) {
+    const double bound = largest_difference(g, group, xr, w);
+    if (p <= 8)
+      job.direct = bound < std::exp2(120 / p) / g.inputs() && bound > std::exp2(-30 / p);
+    else if (bound > 0x1p-60 && bound < 0x1p60)
+      job.common = common_scale(bound, g.inputs(), p);
+  }
   job.careful = careful.data();
   job.any_careful = &any;
   run(job, table<float>().finite);
+  if (any && job.common > 0 && std::count(careful.begin(), careful.end(), 1) > std::ssize(careful) / 512) {
+    job.common = 0;  // one scale does not fit all neurons
+    any = 0;
+    std::fill(careful.begin(), careful.end(), 0);
+    run(job, table<float>().finite);
+  }
   if (any)
     each_output(g, [&](int64_t b, int64_t o) {
       const int64_t at = careful::output_offset(g, group, b, o);

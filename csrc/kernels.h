@@ -41,6 +41,7 @@ struct Forward {
   double p;                // finite p only
   Series series;           // for a^p
   bool direct;             // finite p: small integer, values in a range where sums of powers cannot overflow
+  T common;                // finite p, a product: a power of two by which all |x - w| are divided; 0: each neuron's maximum
   uint8_t* careful;        // finite p: set to 1 where this neuron and row need the careful path,
   uint8_t* any_careful;    //   and here if there is one
 };

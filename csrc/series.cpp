@@ -67,9 +67,15 @@ double fit(double e, double q, int degree, double* c) {
 
 }  // namespace
 
+bool is_product(double e) {
+  for (const int p : kProducts)
+    if (e == p || e == p - 1) return true;
+  return e <= 8 && e == std::floor(e);
+}
+
 Series fit_series(double e, bool backward) {
   Series s;
-  if (e <= 7 || e == 8) return s;
+  if (e <= 7 || is_product(e)) return s;
   double q = e;
   while (q > 2) {
     q /= 2;

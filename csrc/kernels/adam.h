@@ -36,20 +36,26 @@ inline void store_part(const typename V::R (&a)[NV], float* to, int64_t n) {
   }
 }
 
+template <class V>
+float largest_size(float* row, int64_t n) {
+  typename V::R m = V::set1(0);
+  for_row<V>(row, n, [&](auto& a, float*, int64_t) {
+    for (auto& one : a) m = V::max_abs(m, one);
+  });
+  float lanes[V::W], largest = 0;
+  V::store(lanes, m);
+  for (float lane : lanes) largest = lane > largest ? lane : largest;
+  return largest;
+}
+
 // 1 / ||w||_p of each row, or 0 for a row of zeros.
 template <class V>
 void inverse_norms(const Adam& job, int64_t begin, int64_t end, float* inverse) {
   using R = typename V::R;
-  with_power<V>(job.p, job.series, [&](const auto& power) {
+  with_power<V, 0>(job.p, job.series, [&](const auto& power) {
     for (int64_t r = begin; r < end; ++r) {
       float* w = job.w + r * job.columns;
-      R m = V::set1(0);
-      for_row<V>(w, job.columns, [&](auto& a, float*, int64_t) {
-        for (auto& one : a) m = V::max_abs(m, one);
-      });
-      float lanes[V::W], largest = 0;
-      V::store(lanes, m);
-      for (float lane : lanes) largest = lane > largest ? lane : largest;
+      const float largest = largest_size<V>(w, job.columns);
       inverse[r - begin] = 0;
       if (!(largest > 0x1p-60f && largest < 0x1p60f)) continue;
       const R scale = V::set1(1 / largest);
@@ -76,19 +82,21 @@ void adam(const Adam& job, int64_t begin, int64_t end) {
   for (int64_t r0 = begin; r0 < end; r0 += kRows) {
     const int64_t r1 = r0 + kRows < end ? r0 + kRows : end;
     if (decay != 0 && isinf(job.p)) {
-      for (int64_t r = r0; r < r1; ++r) {  // only the largest entry decays
+      for (int64_t r = r0; r < r1; ++r) {  // only the first of the largest entries decays
         float* w = job.w + r * job.columns;
+        const float largest = largest_size<V>(w, job.columns);
         int64_t at = 0;
-        for (int64_t i = 1; i < job.columns; ++i)
-          if (fabsf(w[i]) > fabsf(w[at])) at = i;
-        if (job.columns) w[at] -= decay * w[at];
+        for (bool found = false; at + 64 <= job.columns && !found; at += found ? 0 : 64)
+          for (int64_t k = 0; k < 64; ++k) found |= fabsf(w[at + k]) == largest;
+        while (at < job.columns && fabsf(w[at]) != largest) ++at;
+        if (at < job.columns) w[at] -= decay * w[at];
       }
     } else if (decay != 0 && job.p == 2) {
       for (int64_t i = r0 * job.columns; i < r1 * job.columns; ++i) job.w[i] -= decay * job.w[i];
     } else if (decay != 0) {
       float inverse[kRows];
       inverse_norms<V>(job, r0, r1, inverse);
-      with_power<V>(job.p - 2, job.series_decay, [&](const auto& power) {
+      with_power<V, 2>(job.p - 2, job.series_decay, [&](const auto& power) {
         for (int64_t r = r0; r < r1; ++r) {
           const R scale = V::set1(inverse[r - r0]), minus = V::set1(-decay);
           for_row<V>(job.w + r * job.columns, job.columns, [&](auto& a, float* to, int64_t n) {

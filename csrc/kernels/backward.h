@@ -64,8 +64,8 @@ void backward(const Backward<float>& job, int64_t begin, int64_t end) {
       const int64_t row = q * L, rows = min64(L, g.rows() - row), vectors = ceil_div(rows, V::W);
       pack<V>(g, job.group, job.x, row, rows, i0, i1, panel);
       fill<float>(dpanel, (i1 - i0) * L, 0);
-      with_power<V>(job.p - 1, job.series, [&](const auto& power) {
-        const FlushDenormals flush(job.series.degree > 0);
+      with_power<V, 1>(job.p - 1, job.series, [&](const auto& power) {
+        const FlushDenormals flush(job.p > 8);
         for (int64_t o = 0; o < O; ++o) {
           const int64_t from = job.first ? job.first[o * (slices + 1) + s] : i0;
           const int64_t to = job.first ? job.first[o * (slices + 1) + s + 1] : i1;
@@ -89,7 +89,7 @@ void backward(const Backward<float>& job, int64_t begin, int64_t end) {
                                                             filter ? kept.data : nullptr, job.inverse + tile + lane,
                                                             job.grad + tile + lane, dw);
             };
-            if constexpr (std::decay_t<decltype(power)>::kWhole)
+            if constexpr (std::decay_t<decltype(power)>::kDirect)
               if (job.direct) return list(std::true_type());
             list(std::false_type());
           });

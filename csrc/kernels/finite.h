@@ -44,23 +44,28 @@ inline void sum_list(const Power& power, const float* panel, const int32_t* inde
   }
 }
 
-// S^(1/p). Roots of 2, 4, 8 by square roots; else S >= 1 is not far from 1 and single precision will do, or p is small.
+// S^(1/p). Roots of 2, 4, 8, ... by square roots; else in single precision, 2^q with q p near log2 S apart, or p is small.
 template <class V>
 void roots(float* s, int64_t n, double p) {
   using R = typename V::R;
   if (p == 1) return;
-  if (p == 2 || p == 4 || p == 8) {
+  if (p == 2 || p == 4 || p == 8 || p == 16 || p == 32) {
     for (int64_t k = 0; k < n; k += V::W) {
-      R a = V::sqrt(V::load(s + k));
-      if (p > 2) a = V::sqrt(a);
-      if (p > 4) a = V::sqrt(a);
+      R a = V::load(s + k);
+      for (int half = 1; half < p; half *= 2) a = V::sqrt(a);
       V::store(s + k, a);
     }
   } else if (p < 8) {
     for (int64_t k = 0; k < n; ++k) s[k] = static_cast<float>(pow(static_cast<double>(s[k]), 1 / p));
   } else {
-    const R inverse = V::set1(static_cast<float>(1 / p));
-    for (int64_t k = 0; k < n; k += V::W) V::store(s + k, exp2<V>(V::mul(inverse, log2<V>(V::load(s + k)))));
+    const bool whole = p == floor(p);  // else S is between 1 and the number of inputs, and q = 0
+    const R inverse = V::set1(static_cast<float>(1 / p)), powers = V::set1(whole ? static_cast<float>(1 / p) : 0);
+    const R minus_p = V::set1(static_cast<float>(-p));
+    for (int64_t k = 0; k < n; k += V::W) {
+      const R a = V::load(s + k), q = V::round(V::mul(V::exponent(a), powers));
+      const R rest = V::mul(a, V::exp2_int(V::mul(minus_p, q)));
+      V::store(s + k, V::mul(exp2<V>(V::mul(inverse, log2<V>(rest))), V::exp2_int(q)));
+    }
   }
 }
 
@@ -80,7 +85,10 @@ void finite(const Forward<float>& job, int64_t begin, int64_t end) {
     packed = t.panel;
     fill<float>(sum, size, 0);
     fill<float>(lost, size, 0);
-    if (!job.direct) {
+    if (job.common > 0) {
+      fill<float>(scale, size, job.common);
+      fill<float>(inverse, size, 1 / job.common);
+    } else if (!job.direct) {
       fill<float>(scale, size, 0);
       for_lists<8, V>(job.lists, t, [&](auto nv, int64_t o, int64_t lane, const int32_t* index, const float* weight, int64_t n) {
         inf_list<V, decltype(nv)::value>(panel + lane, index, weight, n, scale + o * L + lane);
@@ -89,15 +97,16 @@ void finite(const Forward<float>& job, int64_t begin, int64_t end) {
       for (int64_t j = 0; j < size; ++j) limit[j] = fminf(job.series.least * scale[j], 0x1p100f);  // finite: inf - inf would hide a term
     }
     {
-      const FlushDenormals flush(job.series.degree > 0);
-      with_power<V>(job.p, job.series, [&](const auto& power) {
+      const FlushDenormals flush(job.p > 8);
+      with_power<V, 0>(job.p, job.series, [&](const auto& power) {
         using Power = std::decay_t<decltype(power)>;
         const bool filter = worth_filtering(job.series, job.lists);
         for_lists<Power::kGroup, V>(job.lists, t, [&](auto nv, int64_t o, int64_t lane, const int32_t* index, const float* weight, int64_t n) {
           constexpr int NV = decltype(nv)::value;
           const int64_t at = o * L + lane;
-          if (Power::kWhole && job.direct)
-            return sum_list<V, NV, true>(power, panel + lane, index, weight, n, nullptr, nullptr, run, sum + at, lost + at);
+          if constexpr (Power::kDirect)
+            if (job.direct)
+              return sum_list<V, NV, true>(power, panel + lane, index, weight, n, nullptr, nullptr, run, sum + at, lost + at);
           if (filter) n = filter_list<V, NV>(panel + lane, index, weight, n, limit + at, kept);
           sum_list<V, NV, false>(power, panel + lane, index, weight, n, filter ? kept.data : nullptr, inverse + at, run, sum + at,
                                  lost + at);
@@ -108,7 +117,7 @@ void finite(const Forward<float>& job, int64_t begin, int64_t end) {
     for (int64_t o = 0; o < t.on; ++o)
       for (int64_t lane = 0; lane < t.rows; ++lane) {
         const int64_t j = o * L + lane;
-        const bool fine = job.direct ? sum[j] > 0x1p-80f && sum[j] < 0x1p126f : scale[j] > 0x1p-60f && scale[j] < 0x1p60f;
+        const bool fine = job.direct || job.common > 0 ? sum[j] > 0x1p-80f && sum[j] < 0x1p126f : scale[j] > 0x1p-60f && scale[j] < 0x1p60f;
         if (fine) continue;
         job.careful[output_offset(g, job.group, t.row + lane) + (t.o0 + o) * g.positions()] = 1;
         __atomic_store_n(job.any_careful, 1, __ATOMIC_RELAXED);

@@ -1,14 +1,16 @@
 // |d|^e for the finite-p kernels, on arrays of NV vectors so that independent chains overlap.
 #pragma once
 #include "../series.h"
+#include <iterator>
+#include <utility>
 
 namespace {
 
-// Whole exponents up to 8: plain products, exact zero at zero.
+// Whole exponents: plain products, exact zero at zero.
 template <class V, int E>
 struct WholePower {
   using R = typename V::R;
-  static constexpr bool kWhole = true, kOdd = E % 2 == 1, kEven = E % 2 == 0, kZeroAtZero = E > 0;
+  static constexpr bool kWhole = true, kOdd = E % 2 == 1, kEven = E % 2 == 0, kZeroAtZero = E > 0, kDirect = E <= 8;
   static constexpr int kGroup = 8;
   // c a^E, by as few products in a row as can be: ((c a) a^2) a^4
   static R times(R c, R a) {
@@ -32,7 +34,7 @@ struct WholePower {
 template <class V, int N>
 struct SeriesPower {
   using R = typename V::R;
-  static constexpr bool kWhole = false, kEven = false;
+  static constexpr bool kWhole = false, kEven = false, kDirect = false;
   static constexpr int kGroup = 8;
   const linfdist::Series& s;
 
@@ -96,7 +98,7 @@ typename V::R exp2(typename V::R z) {
 template <class V>
 struct RealPower {
   using R = typename V::R;
-  static constexpr bool kWhole = false, kEven = false;
+  static constexpr bool kWhole = false, kEven = false, kDirect = false;
   static constexpr int kGroup = 4;
   typename V::T e;
   explicit RealPower(double exponent) : e(static_cast<typename V::T>(exponent)) {}
@@ -109,9 +111,16 @@ struct RealPower {
   }
 };
 
-// Runs f with the power that fits exponent e.
-template <class V, class F>
+// Runs f with a^(p - Less) if that is e for one of the products p; returns whether it did.
+template <class V, int Less, size_t... K, class F>
+bool with_product(double e, std::index_sequence<K...>, const F& f) {
+  return ((e == linfdist::kProducts[K] - Less && (f(WholePower<V, linfdist::kProducts[K] - Less>()), true)) || ...);
+}
+
+// Runs f with the power that fits exponent e = p - Less.
+template <class V, int Less, class F>
 void with_power(double e, const linfdist::Series& series, F f) {
+  if (with_product<V, Less>(e, std::make_index_sequence<std::size(linfdist::kProducts)>(), f)) return;
   if (e == 0) return f(WholePower<V, 0>());
   if (e == 1) return f(WholePower<V, 1>());
   if (e == 2) return f(WholePower<V, 2>());

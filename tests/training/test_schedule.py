@@ -1,12 +1,14 @@
 """Schedules, against values computed by hand at every corner."""
 
 import math
+import re
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from linfdist import recipes
-from linfdist.training.schedule import state_at, total_steps
+from linfdist.training.schedule import PRODUCTS, state_at, total_steps
 
 STEPS = 10  # an epoch
 IBP = {"model": "dist_net_mlp", "loss": "ibp", "threshold": "none", "kappa": "0.5", "eps_train": "0.4"}
@@ -27,6 +29,24 @@ def test_p():
     assert set(p[70:]) == {math.inf}
     for before, after in pairwise(p[20:70]):  # grows by the same factor with every step
         assert after / before == pytest.approx(125 ** (1 / 50))
+
+
+def test_p_snapped_to_products():
+    smooth, snapped = recipe(), recipe(p_snap=True)
+    for step in range(total_steps(smooth, STEPS)):
+        p, near = state_at(smooth, step, STEPS).p, state_at(snapped, step, STEPS).p
+        if p > 32:
+            assert near == p
+        else:
+            assert near in PRODUCTS
+            assert all(abs(math.log(near / p)) <= abs(math.log(other / p)) for other in PRODUCTS)
+    assert state_at(recipe(p_snap=True, p_start=2.0), 0, STEPS).p == 2
+
+
+def test_products_are_those_of_the_kernels():
+    source = (Path(__file__).parents[2] / "csrc" / "series.h").read_text()
+    numbers = re.search(r"kProducts\[\] = {([^}]*)}", source)
+    assert numbers and PRODUCTS == (8, *(int(p) for p in numbers[1].split(",")))
 
 
 def test_learning_rate():

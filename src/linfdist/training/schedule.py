@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from ..recipes import Recipe
 
+PRODUCTS = (8, 10, 12, 14, 16, 20, 24, 28, 32)  # exponents that the kernels have as plain products (csrc/series.h)
+
 
 @dataclass(frozen=True)
 class State:
@@ -25,7 +27,8 @@ def total_steps(recipe: Recipe, steps_per_epoch: int) -> int:
 def state_at(recipe: Recipe, step: int, steps_per_epoch: int) -> State:
     """The settings of step `step` = 0, 1, 2, … (Section 7.1 and Appendix D).
 
-    p:    p_start for e1 epochs, then exponentially to p_end over e2 epochs, then infinity for e3
+    p:    p_start for e1 epochs, then exponentially to p_end over e2 epochs (p_snap: from one product to the next up to
+          32), then infinity for e3
     lr:   constant for e1 epochs, then cosine to 0 ("cosine": over all epochs)
     ε:    grows linearly over e1 epochs to eps_train
     λ:    ce_start, geometrically to ce_end while p grows
@@ -37,6 +40,8 @@ def state_at(recipe: Recipe, step: int, steps_per_epoch: int) -> State:
         p = math.inf
     else:
         p = recipe.p_start * (recipe.p_end / recipe.p_start) ** ramp
+        if recipe.p_snap and PRODUCTS[0] <= p <= PRODUCTS[-1]:
+            p = float(min(PRODUCTS, key=lambda product: abs(math.log(product / p))))
 
     constant = recipe.e1 if recipe.lr_schedule == "cosine_after_e1" else 0.0
     fraction = _clip((epoch - constant) / (recipe.epochs - constant))
