@@ -37,9 +37,13 @@ class MeanShift(LipschitzModule):
             raise ValueError(f"need x (B, {self.num_features}) or (B, {self.num_features}, H, W), got {tuple(x.shape)}")
         if not self.training:
             return x - _aligned(self.running_mean, x)
-        mean = _batch_mean(x)  # (F,)
+        if _several_processes():
+            mean = _mean_over_processes(x)  # (F,)
+            y = x - _aligned(mean, x)
+        else:
+            y, mean = Centre.apply(x)
         self.running_mean.lerp_(mean.detach(), MOMENTUM)
-        return x - _aligned(mean, x)
+        return y
 
     def forward_box(self, box: Box) -> Box:
         """Both ends shifted; rounded subtraction is monotone. In training mode there is no such map: RuntimeError."""
@@ -56,15 +60,35 @@ def _aligned(mean: Tensor, x: Tensor) -> Tensor:
     return mean if x.dim() == 2 else mean[:, None, None]
 
 
-def _batch_mean(x: Tensor) -> Tensor:
-    """The mean of each feature over the batches of all processes."""
-    others = [dim for dim in range(x.dim()) if dim != 1]
-    if not _several_processes():
+def _all_but_features(x: Tensor) -> list[int]:
+    return [dim for dim in range(x.dim()) if dim != 1]
+
+
+class Centre(Function):
+    """x − mean and the mean (F,). One pass less over memory than autograd's own gradient, g − mean(g)."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor) -> tuple[Tensor, Tensor]:
         if x.numel() == 0:
             raise ValueError(f"cannot take the mean of an empty batch, x has shape {tuple(x.shape)}")
-        return x.mean(others)
+        mean = x.mean(_all_but_features(x))
+        return x - _aligned(mean, x), mean
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, Tensor]) -> None:
+        ctx.mark_non_differentiable(output[1])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> Tensor:
+        return grad - grad.mean(_all_but_features(grad), keepdim=True)
+
+
+def _mean_over_processes(x: Tensor) -> Tensor:
+    """The mean of each feature over the batches of all processes."""
     count = x.new_full((1,), x[:, 0].numel())
-    total = AllReduce.apply(torch.cat([x.sum(others), count]))  # (F + 1,)
+    total = AllReduce.apply(torch.cat([x.sum(_all_but_features(x)), count]))  # (F + 1,)
     return total[:-1] / total[-1]
 
 
