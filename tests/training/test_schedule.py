@@ -46,7 +46,8 @@ def test_p_snapped_to_products():
 def test_products_are_those_of_the_kernels():
     source = (Path(__file__).parents[2] / "csrc" / "series.h").read_text()
     numbers = re.search(r"kProducts\[\] = {([^}]*)}", source)
-    assert numbers and PRODUCTS == (8, *(int(p) for p in numbers[1].split(",")))
+    assert numbers is not None
+    assert (8, *(int(p) for p in numbers[1].split(","))) == PRODUCTS
 
 
 def test_learning_rate():

@@ -99,7 +99,7 @@ class Recipe(BaseModel):
     smooth: bool = Field(True, description="relax p = inf to finite p (section 5.2); false: p = inf from the start")
     p_start: float = Field(8.0, ge=1, description="p during e1")
     p_end: float = Field(1000.0, gt=1, description="p at the end of e2; it grows exponentially, every update")
-    p_snap: bool = Field(False, description="up to 32, take the nearest p whose powers are plain products: twice as fast")
+    p_snap: bool = Field(False, description="up to 32, the nearest p whose powers are plain products: twice as fast")
     e1: NotNegative = Field(description="first epochs, at p_start")
     e2: Positive = Field(description="middle epochs, from p_start to p_end")
     e3: NotNegative = Field(description="last epochs, at p = inf")
