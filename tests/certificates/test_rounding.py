@@ -8,9 +8,9 @@ import torch
 
 from linfdist.certificates.rounding import rounding_error
 from linfdist.models import DistNet
-from linfdist.nn import Box, LipschitzModule
+from linfdist.nn import Box, LipschitzModule, Normalize
 
-from .nets import images, random_net
+from .nets import head_net, images, random_net
 
 
 def extreme():
@@ -32,6 +32,26 @@ def test_it_encloses_the_difference_to_float64(size, mean_shift):
         assert rounding_error(copy.deepcopy(net).double()) == pytest.approx(bound * 2.0**-29)
         worst = max(worst, difference / bound)
     assert worst > 0.01  # not wildly pessimistic either
+
+
+@pytest.mark.parametrize("conv", [False, True])
+def test_it_encloses_the_features_below_a_head(conv):
+    for seed in range(4):
+        net = head_net(seed, conv=conv)
+        x = extreme()
+        difference = (net.features(x).double() - copy.deepcopy(net).double().features(x.double())).abs().max().item()
+        assert 0.01 * rounding_error(net) < difference <= rounding_error(net)
+
+
+def test_a_second_normalisation_stretches_the_errors_before_it():
+    """Pixels − 1, then times 2^20: what the first subtraction loses, 2^-24 of 2, becomes 2^20 times as much."""
+    net = DistNet((1, 1, 1), 2, 1, 1, [1.0], 1.0).eval()
+    net.body.layers.insert(1, Normalize([0.0], 2.0**-20))
+    with torch.no_grad():
+        net.last.weight.zero_()
+    size = 2 * 2.0**20
+    wanted = (2 * 2 * 2.0**20 + 2 * size + 2 * size) * 2.0**-24 * 1025 / 1024
+    assert rounding_error(net.eval()) == pytest.approx(wanted)
 
 
 def test_by_hand():

@@ -1,21 +1,66 @@
 """The certificate of Fact 3.6: a 1-Lipschitz network cannot change its mind within half its margin."""
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 
 import torch
 from torch import Tensor
 
-from ..models import DistNet, PixelNet
-from .rounding import rounding_error
+from ..models import ConvDistNetMLP, DistNet, DistNetMLP, PixelNet
+from ..nn import Box
+from ..nn.base import round_up
+from .checks import check_images, check_network
+from .head_bounds import HeadBounds
+from .proof import Proof, largest_of
+from .rounding import DOWN, UP, rounding_error
+
+
+class PlainMargin(Proof):
+    """A network of dist layers up to the logits: a closed form, nothing but one forward pass.
+
+    radius = (gap − 4E) / 2L, rounded down. Moving x by r moves each exact logit by at most L r, so the gap between two
+    by at most 2 L r; and each computed logit is within E of the exact one, at x and at x′. The radius is rounded down
+    by more than it could be rounded up, so the ball is closed.
+    """
+
+    closed_form = True
+
+    def __init__(self, network: DistNet, x: Tensor, lipschitz: float, error: float) -> None:
+        z = network(x)  # (B, classes)
+        best = z.topk(2, dim=1).values
+        gap = best[:, 0].double() - best[:, 1]  # of numbers that are exact in double, rounded once by 2^-53
+        radius = (gap * DOWN - 4 * error * UP) / (2 * lipschitz) * DOWN
+        finite = z.isfinite().all(1)  # NaN and overflow certify nothing
+        self.alone = finite & (gap > 0)  # no tie
+        super().__init__(z.argmax(1), torch.where(finite, radius.clamp_(min=0.0), 0.0))
+
+    def proves(self, rows: Tensor, eps: Tensor) -> Tensor:
+        """At eps = 0, x itself is the ball, and its logits are known to the bit."""
+        return self.alone[rows] & (self.radius[rows] >= largest_of(eps))
+
+
+class HeadMargin(Proof):
+    """Section 6: the features move by at most L ε, then the head's bounds. One pass through the dist layers in all."""
+
+    def __init__(
+        self, network: DistNetMLP | ConvDistNetMLP, x: Tensor, head: HeadBounds, lipschitz: float, error: float
+    ) -> None:
+        features = network.features(x)  # (B, F)
+        super().__init__(network.head(features).argmax(1))
+        self.features, self.head, self.lipschitz, self.error = features.double(), head, lipschitz, error
+
+    def proves(self, rows: Tensor, eps: Tensor) -> Tensor:
+        """Computed features at x and x′ each lie within E of the exact ones: they differ by at most L ε + 2E."""
+        features = self.features[rows]
+        reach = (largest_of(eps)[:, None] * self.lipschitz + 2 * self.error) * UP + features.abs() * 2**-50
+        return self.head.proves(Box(features - reach, features + reach), self.prediction[rows])
 
 
 @dataclass(frozen=True)
 class Margin:
     """What is proved of a batch of images.
 
-    prediction: (B,) int64; radius: (B,) float64, in pixels: the prediction is the same on the open ball. Radii are
+    prediction: (B,) int64; radius: (B,) float64, in pixels: the prediction is the same on the closed ball. Radii are
     rounded down, and 0 where nothing is proved.
     """
 
@@ -24,31 +69,15 @@ class Margin:
 
     def certified(self, eps: Fraction) -> Tensor:
         """Where the prediction is proved to be constant on the closed eps-ball. (B,) bool"""
-        above = float(eps)
-        if Fraction(above) < eps:
-            above = math.nextafter(above, math.inf)
-        return self.radius > above
+        return (self.radius > 0) & (self.radius >= round_up(eps))
 
 
 @torch.no_grad()
 def margin(network: PixelNet, x: Tensor) -> Margin:
-    """Certified radii of images x (B, C, H, W) in [0, 1], by one forward pass: (margin - 4E) / 2L.
-
-    L is the network's Lipschitz constant in pixels. The margin is that of the float32 network as executed; E bounds the
-    rounding of one logit (`rounding_error`) and enters for both logits, at x and at the perturbed image.
-    """
+    """Certified radii of images x (B, C, H, W) in [0, 1] by one forward pass of a `DistNet`."""
     if type(network) is not DistNet:  # a subclass may compute anything
         raise TypeError(f"the margin is a certificate for DistNet only, not for {type(network).__name__}")
-    if any(module.training for module in network.modules()):
-        raise ValueError("a network in training mode cannot be certified: call .eval() first")
-    if not ((x >= 0) & (x <= 1)).all():  # NaN fails too
-        raise ValueError("pixels must lie in [0, 1]")
-    z = network(x).double()  # exact in double
-    if z.shape[1] < 2:
-        raise ValueError("a network with one class has no margin")
-    best = z.topk(2, dim=1).values
-    gap = best[:, 0] - best[:, 1]  # rounded once, by 2^-53
-    slack = 4 * rounding_error(network) * (1 + 2**-50)
-    radius = (gap * (1 - 2**-50) - slack) / (2 * network.lipschitz) * (1 - 2**-50)
-    proved = (radius > 0) & z.isfinite().all(1)  # NaN and overflow certify nothing
-    return Margin(z.argmax(1), torch.where(proved, radius, 0.0))
+    check_network(network)
+    check_images(network, x)
+    proof = PlainMargin(network, x, network.lipschitz, rounding_error(network))
+    return Margin(proof.prediction, proof.radius)

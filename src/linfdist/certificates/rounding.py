@@ -1,51 +1,74 @@
 """How far the network as executed in floating point can be from the network in exact arithmetic."""
 
 import math
+from collections.abc import Iterable
 from fractions import Fraction
 
 import torch
 from torch import Tensor
 
-from ..models import DistNet
+from ..models import DistNet, PixelNet
 from ..nn import CenterCrop, DistConv2d, DistLinear, Flatten, LipschitzModule, MeanShift, Normalize
+from ..nn.base import round_up
+
+OWN_UNIT = 2.0**-53  # of float64, in which certificates are computed
+UP, DOWN = 1 + 2.0**-50, 1 - 2.0**-50  # a factor that outweighs a few roundings of float64
 
 
-def rounding_error(network: DistNet) -> float:
-    """E with |computed logit - exact logit| <= E for every image in [0, 1]; infinity if some value could overflow.
+def rounding_error(network: PixelNet) -> float:
+    """E with |computed − exact| <= E for all images of [0, 1]: of the logits of a `DistNet`, of the features of others.
 
     Every operation of a dist net - the two of `Normalize`, the subtraction of a dist layer, the shift, the bias - is
-    rounded once, by at most u · |result| with u = 2^-24 (float32); |·| and max are exact. All layers after the
-    normalisation are 1-Lipschitz in ℓ∞, so these errors add up and are never amplified. With bounds M of all
-    intermediate values, E = u · Σ M over the operations, rounded up generously (a factor 1 + 2^-10 covers the second
-    order and the summation).
+    rounded once, by at most u · |result| with u = 2^-24 (float32); |·| and max are exact. A layer passes the error of
+    its input on, times its Lipschitz constant in ℓ∞: 1 for all but the normalisation. With bounds M of all intermediate
+    values, E = u · Σ M over the operations, rounded up generously (a factor 1 + 2^-10 covers the second order and the
+    summation; as all M >= 1, it also covers denormals, flushed to zero or not). Infinity if some value could overflow.
     """
-    unit = Fraction(torch.finfo(network.last.weight.dtype).eps) / 2
+    return error_of([*network.body, network.last] if isinstance(network, DistNet) else network.body)
+
+
+def error_of(layers: Iterable[LipschitzModule]) -> float:
+    """E of `rounding_error` for layers one after the other."""
     size, error = Fraction(1), Fraction(0)  # |pixels| <= 1
-    for layer in [*network.body, network.last]:
+    unit, limit = 0.0, math.inf
+    for layer in layers:
+        for tensor in [*layer.parameters(), *layer.buffers()]:
+            unit, limit = torch.finfo(tensor.dtype).eps / 2, torch.finfo(tensor.dtype).max
         size, operations = _grow(layer, size)
-        error += operations * unit * size
-    if 2 * size > Fraction(torch.finfo(network.last.weight.dtype).max):
+        error = error * Fraction(layer.lipschitz) + operations * Fraction(unit) * size
+    if 2 * size > Fraction(limit):
         return math.inf  # an intermediate value might overflow
-    return float(error * Fraction(1025, 1024)) * (1 + 2**-50)
+    return round_up(error * Fraction(1025, 1024))
 
 
 def _grow(layer: LipschitzModule, size: Fraction) -> tuple[Fraction, int]:
     """A bound of the layer's (intermediate) values, given one of its inputs, and its number of rounded operations."""
     if isinstance(layer, Normalize):
-        grown = (size + _largest(layer.mean)) / Fraction(float(layer.std))
-        return max(grown, size + _largest(layer.mean)), 2
+        shifted = size + largest(layer.mean)
+        return max(shifted / Fraction(layer.std.item()), shifted), 2
     if isinstance(layer, MeanShift):
-        return size + _largest(layer.running_mean), 1
+        return size + largest(layer.running_mean), 1
     if isinstance(layer, DistLinear | DistConv2d):
-        bias = _largest(layer.bias) if layer.bias is not None else Fraction(0)
-        return size + _largest(layer.weight) + bias, 1 + (layer.bias is not None)
+        bias = largest(layer.bias) if layer.bias is not None else Fraction(0)
+        return size + largest(layer.weight) + bias, 1 + (layer.bias is not None)
     if isinstance(layer, Flatten | CenterCrop):
         return size, 0
     raise TypeError(f"the rounding of {type(layer).__name__} is not known, so nothing can be certified with it")
 
 
-def _largest(tensor: Tensor) -> Fraction:
-    largest = float(tensor.detach().abs().max()) if tensor.numel() else 0.0
-    if not math.isfinite(largest):
+def largest(tensor: Tensor) -> Fraction:
+    """max |t|, exactly and without a copy of the tensor; ValueError if it is not finite."""
+    low, high = (end.item() for end in torch.aminmax(tensor.detach())) if tensor.numel() else (0.0, 0.0)
+    if not (math.isfinite(low) and math.isfinite(high)):
         raise ValueError("the network has weights that are not finite, so nothing can be certified with it")
-    return Fraction(largest)
+    return Fraction(max(-low, high, 0.0))
+
+
+def round_down(exact: Fraction) -> float:
+    """The largest float that is not above `exact`."""
+    return -round_up(-exact)
+
+
+def gamma(count: int, unit: float) -> float:
+    """γ_n = n u / (1 − n u), rounded up: the relative error of n roundings in a row; infinity if there are too many."""
+    return math.inf if count * unit > 0.5 else count * unit / (1 - count * unit) * UP

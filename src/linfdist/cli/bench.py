@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from linfdist.bench import Settings, run
+from linfdist.bench import certify as bench_certify
 from linfdist.bench import training as bench_training
 from linfdist.bench.machine import backend_in_use, usable_cores
 from linfdist.bench.results import check_writable
@@ -21,6 +22,9 @@ def bench(
     training: Annotated[
         bool, typer.Option("--training", help="Instead: where the time of a training step on MNIST goes.")
     ] = False,
+    certify: Annotated[
+        bool, typer.Option("--certify", help="Instead: what certificates and attacks cost, beside forward passes.")
+    ] = False,
     threads: Annotated[
         int | None, typer.Option(metavar="N", help="Number of threads.", show_default="2, or the number of cores if 1")
     ] = None,
@@ -29,6 +33,11 @@ def bench(
     if training:
         torch.set_num_threads(_settings(quick, threads).threads)
         Console().print(bench_training.terminal(bench_training.measure()))
+        return
+    if certify:
+        torch.set_num_threads(_settings(quick, threads).threads)
+        costs = bench_certify.measure(turns=3 if quick else 7)
+        Console().print(bench_certify.terminal(costs, None if quick else bench_certify.measure_large()))
         return
     settings = _settings(quick, threads)
     if json:

@@ -1,0 +1,172 @@
+"""What certificates and attacks cost: `linfdist bench --certify`."""
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from rich.console import Group, RenderableType
+from rich.table import Table
+from torch import Tensor
+
+from linfdist import certify, data, recipes
+from linfdist.attacks import attack
+from linfdist.certificates.chunks import rows_at_once
+from linfdist.eps import parse_eps
+from linfdist.models import DistNet, PixelNet
+from linfdist.training.batches import Batches
+from linfdist.training.distributed import Workers
+from linfdist.training.objective import Objective, build_network
+from linfdist.training.optim import DistAdam
+from linfdist.training.schedule import state_at
+
+from .timing import undisturbed
+
+RECIPE, SETTINGS = "mnist", ("width=1024", "batch_size=512")
+FORWARD, STEP = "a forward pass", "a training step, p = ∞"
+WARM_UP = 2
+PASSES = 2048  # images that are certified
+WIDTH, DEPTH = 5120, 5  # of the large network
+LARGE_IMAGES = 10_000
+LARGE_MEMORY = 1000  # megabytes, at most
+
+
+@dataclass(frozen=True)
+class Cost:
+    """One thing's time over another's for the same batch: the median of ratios formed within a turn."""
+
+    what: str
+    over: str
+    milliseconds: float
+    ratio: float
+    target: float | None  # at most
+
+
+@dataclass(frozen=True)
+class Large:
+    """Certifying many images on a large network. Memory is what the process grew by at its peak, None if unknown."""
+
+    images: int
+    seconds: float
+    megabytes: float | None
+
+
+def measure(turns: int = 7) -> list[Cost]:
+    """The paper's MNIST network at width 1024 after a few training steps at p = inf, on this machine's threads."""
+    recipe = recipes.override(recipes.load(RECIPE), SETTINGS)
+    split = data.load(recipe.data, split="train")
+    batches = Batches(split.images, split.labels, recipe, Workers(0, 1, torch.device("cpu")))
+    torch.manual_seed(recipe.seed)
+    network = build_network(recipe, data.info(recipe.data))
+    objective = Objective(recipe, network)
+    optimiser = DistAdam(
+        objective.named_parameters(), objective.dist_weights(), {}, recipe.beta1, recipe.beta2, recipe.adam_eps,
+        recipe.weight_decay,
+    )  # fmt: skip
+    state = replace(state_at(recipe, 0, batches.steps_per_epoch), p=math.inf)
+    x, y = batches.at(0)
+
+    def step() -> None:
+        objective.train()
+        loss, _ = objective(x, y, state)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step(state.lr, state.p)
+        objective.eval()
+
+    for _ in range(WARM_UP):
+        step()
+    labels = network(x).argmax(1)  # so that every image is attacked
+    many = split.images[:PASSES].float() / 255
+    pgd, eps = attack("pgd"), recipe.eps
+    with undisturbed():
+        passes = _race(
+            {
+                FORWARD: lambda: _forward(network, many),
+                "margin": lambda: certify(network, many, eps, method="margin"),
+                "box, one radius": lambda: certify(network, many, eps, radii=False),
+                "box, largest radius": lambda: certify(network, many, eps),
+            },
+            turns,
+        )
+        steps = _race({STEP: step, "PGD, 20 steps": lambda: pgd(network, x, labels, parse_eps(eps))}, turns)
+    return [
+        _cost(passes, "margin", FORWARD, 1.1),
+        _cost(passes, "box, one radius", FORWARD, 4.0),
+        _cost(passes, "box, largest radius", FORWARD, None),
+        _cost(steps, "PGD, 20 steps", STEP, 25.0),
+    ]
+
+
+def measure_large(images: int = LARGE_IMAGES) -> Large:
+    """`margin` of MNIST-size images on the paper's MNIST network."""
+    torch.manual_seed(0)
+    network = DistNet((1, 28, 28), 10, WIDTH, DEPTH, mean=[0.1307], std=0.3081).eval()
+    x = torch.randint(256, (images, 1, 28, 28)).float().div_(255)
+    before = _restart_peak()
+    start = time.perf_counter()
+    certify(network, x, "0.3", method="margin")
+    seconds = time.perf_counter() - start
+    return Large(images, seconds, None if before is None else _memory("VmHWM") - before)
+
+
+@torch.no_grad()
+def _forward(network: PixelNet, x: Tensor) -> None:
+    """In the chunks that certificates use: the kernels skip more weights in a chunk than in the whole."""
+    for chunk in x.split(rows_at_once(network)):
+        network(chunk)
+
+
+def _race(runs: Mapping[str, Callable[[], object]], turns: int) -> dict[str, list[float]]:
+    """Seconds of each, turn by turn; another one starts each time, and the first turn does not count."""
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    names = list(runs)
+    for turn in range(turns + 1):
+        for name in names[turn % len(names) :] + names[: turn % len(names)]:
+            start = time.perf_counter()
+            runs[name]()
+            seconds[name].append(time.perf_counter() - start)
+    return {name: each[1:] for name, each in seconds.items()}
+
+
+def _cost(seconds: Mapping[str, list[float]], what: str, over: str, target: float | None) -> Cost:
+    ratios = [a / b for a, b in zip(seconds[what], seconds[over], strict=True)]
+    return Cost(what, over, 1e3 * statistics.median(seconds[what]), statistics.median(ratios), target)
+
+
+def _restart_peak() -> float | None:
+    """Forget the process's peak of memory; its present size in megabytes. None where the system cannot (not Linux)."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+        return _memory("VmRSS")
+    except OSError:
+        return None
+
+
+def _memory(field: str) -> float:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(field)).split()[1]) / 1024
+
+
+def terminal(costs: list[Cost], large: Large | None) -> RenderableType:
+    """The costs as a table, and a line about the large network."""
+    table = Table(title=f"certificates: {RECIPE}, {', '.join(SETTINGS)}, {torch.get_num_threads()} threads")
+    table.add_column("what")
+    table.add_column("time", justify="right")
+    table.add_column("ratio", justify="right")
+    table.add_column("to")
+    table.add_column("at most", justify="right")
+    for cost in costs:
+        target = "" if cost.target is None else f"{cost.target:g}"
+        table.add_row(cost.what, f"{cost.milliseconds:.1f} ms", f"{cost.ratio:.2f}", cost.over, target)
+    if large is None:
+        return table
+    memory = "memory unknown here" if large.megabytes is None else f"{large.megabytes:.0f} MB more memory"
+    return Group(
+        table,
+        f"margin of {large.images} images, width {WIDTH}, depth {DEPTH}: {large.seconds:.1f} s, "
+        f"{memory} (at most {LARGE_MEMORY} MB)",
+    )

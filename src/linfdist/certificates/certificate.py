@@ -1,0 +1,162 @@
+"""The public face: what is proved about a network's predictions on a batch of images."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+
+import torch
+from torch import Tensor
+
+from ..eps import parse_eps
+from ..models import ConvDistNetMLP, DistNet, DistNetMLP, PixelNet
+from ..nn.base import round_up
+from .box import HeadBox, PlainBox
+from .checks import check_eps, check_images, check_labels, check_network
+from .chunks import rows_at_once
+from .head_bounds import HeadBounds
+from .margin import HeadMargin, PlainMargin
+from .proof import Proof, largest_of
+from .radius import largest_proved
+from .rounding import round_down, rounding_error
+
+METHODS = ("margin", "box", "milp")
+Eps = str | float | Fraction | Tensor
+_LARGEST_EPS = 10**6  # 1 already holds all images
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What is proved of a batch of images, of the network as executed in floating point.
+
+    prediction: (B,) int64.
+    radius: (B,) float64, in pixels and rounded down: the prediction is the same for every image of [0, 1] in the closed
+        ball of that radius; 0 where nothing is proved.
+    certified: (B,) bool: the prediction is the same for every image of [0, 1] in the closed eps-ball, and is y if y was
+        given. None if eps was None.
+    """
+
+    prediction: Tensor
+    radius: Tensor
+    certified: Tensor | None
+
+
+@torch.no_grad()
+def certify(
+    model: PixelNet, x: Tensor, eps: Eps | None, y: Tensor | None = None, method: str = "box", radii: bool = True
+) -> Certificate:
+    """Prove, image by image, that no change of the pixels by up to eps changes the prediction.
+
+    model: a network of `linfdist.models`, in eval mode. x: images (B, C, H, W) in [0, 1], in the model's precision.
+    eps: text such as "8/255" or "0.3", meaning exactly that; a fraction; a float, meaning its exact binary value; or
+        None for radii alone. For method "box" also a tensor that broadcasts to x, one number a pixel: then `certified`
+        is about that box, and `radius` about balls as ever.
+    y: (B,) the right classes, if only those shall count as certified.
+    method: "margin" (Fact 3.6: one forward pass; with an MLP on top, Section 6), "box" (Appendix B: intervals through
+        all layers, never weaker than the margin on plain nets), or "milp" (tiny plain nets: the exact radius, within
+        the tolerance of its solver).
+    radii: if False, the largest radius is not searched for: one pass only, and `radius` is what that pass proves.
+
+    Images go through the network a few hundred at a time, so scratch memory does not grow with B. Raises ValueError or
+    TypeError, with the reason, for whatever no proof would hold for.
+    """
+    if method not in METHODS:
+        raise ValueError(f"method = {method!r}: must be one of {', '.join(METHODS)}")
+    check_network(model)
+    check_images(model, x)
+    if y is not None:
+        check_labels(model, y, len(x))
+    ball = _read_eps(eps, x, method)
+    look, rows = _look(model, method), rows_at_once(model)
+    parts = []
+    for start in range(0, len(x), rows):
+        here = ball[start : start + rows] if isinstance(ball, Tensor) else ball
+        parts.append(_certify(look(x[start : start + rows]), here, radii))
+    prediction, radius, certified = (torch.cat(column) for column in zip(*parts, strict=True)) if parts else _nothing(x)
+    if y is not None:
+        certified = certified & (prediction == y.to(prediction.device))
+    return Certificate(prediction, radius, None if ball is None else certified)
+
+
+def predict(model: PixelNet, x: Tensor, eps: Eps, method: str = "box") -> Tensor:
+    """The class of each image where it is certified at eps, and -1 elsewhere: (B,) int64. See `certify`."""
+    if eps is None:
+        raise TypeError("predict needs an eps: it answers where the prediction is certified at eps")
+    proof = certify(model, x, eps, method=method, radii=False)
+    assert proof.certified is not None
+    return proof.prediction.where(proof.certified, -1)
+
+
+def _read_eps(eps: Eps | None, x: Tensor, method: str) -> Fraction | Tensor | None:
+    """An exact number, or float64 of x's shape."""
+    if isinstance(eps, Tensor):
+        if method != "box":
+            raise ValueError(f"eps as a tensor, one number a pixel, is for method 'box' only, not for {method!r}")
+        check_eps(eps, x)
+        return eps.detach().to(x.device, torch.float64).broadcast_to(x.shape)
+    return None if eps is None else parse_eps(eps, at_most=_LARGEST_EPS)
+
+
+def _look(model: PixelNet, method: str) -> Callable[[Tensor], list[Proof]]:
+    """From a few images to the proofs that are tried in turn, cheap ones first: no method proves less than the margin.
+
+    What depends on the network alone is computed once, here.
+    """
+    lipschitz, error = model.lipschitz, rounding_error(model)
+
+    def plain(x: Tensor) -> list[Proof]:
+        assert isinstance(model, DistNet)
+        first = PlainMargin(model, x, lipschitz, error)
+        if method == "milp":
+            return [first, MilpProof(model, x, first.prediction)]
+        return [first] if method == "margin" else [first, PlainBox(model, x, first.prediction)]
+
+    def with_head(x: Tensor) -> list[Proof]:
+        assert isinstance(model, DistNetMLP | ConvDistNetMLP)
+        first = HeadMargin(model, x, head, lipschitz, error)
+        return [first] if method == "margin" else [first, HeadBox(model, x, first.prediction, head)]
+
+    if isinstance(model, DistNetMLP | ConvDistNetMLP):
+        if method == "milp":
+            raise TypeError(f"method 'milp' is for plain nets (DistNet) only, not for {type(model).__name__}")
+        head = HeadBounds(model.head)
+        return with_head
+    return plain
+
+
+class MilpProof(Proof):
+    """The exact radius of a tiny network."""
+
+    closed_form = True
+
+    def __init__(self, network: DistNet, x: Tensor, prediction: Tensor) -> None:
+        from .milp import radii  # its solver is an extra
+
+        super().__init__(prediction, radii(network, x))
+
+    def proves(self, rows: Tensor, eps: Tensor) -> Tensor:
+        return (self.radius[rows] > 0) & (self.radius[rows] >= largest_of(eps))
+
+
+def _certify(proofs: list[Proof], eps: Fraction | Tensor | None, radii: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """(prediction, radius, certified) of one chunk; certified means nothing if eps is None."""
+    prediction = proofs[0].prediction
+    radius = torch.zeros_like(prediction, dtype=torch.float64)
+    certified = torch.zeros_like(prediction, dtype=torch.bool)
+    for proof in proofs:
+        radius = torch.maximum(radius, proof.radius)
+        failed = torch.full_like(radius, torch.inf)
+        rest = (~certified).nonzero()[:, 0]
+        if isinstance(eps, Tensor):
+            certified[rest] = proof.proves(rest, eps[rest])
+        elif eps is not None:
+            above = round_up(eps)
+            certified[rest] = proof.proves(rest, radius.new_full((1, 1, 1, 1), above))
+            radius = torch.where(certified, radius.clamp(min=round_down(eps)), radius)
+            failed = failed.where(certified, above)
+        if radii and not proof.closed_form:
+            radius = largest_proved(proof.proves, radius, failed)
+    return prediction, radius, certified
+
+
+def _nothing(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return x.new_empty(0, dtype=torch.int64), x.new_empty(0, dtype=torch.float64), x.new_empty(0, dtype=torch.bool)

@@ -1,0 +1,122 @@
+"""Bounds of the MLP head as executed: IBP and CROWN, the last layer merged with the difference of two classes."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..nn import Box, Head
+from .rounding import gamma
+from .tanh_lines import Lines, tanh_lines
+
+OWN = 2.0**-50  # times the number of terms of a sum: eight times what float64 can lose in it
+TANH_EPS = 4  # torch's tanh errs by at most so many epsilons of its dtype, wherever; in float32 less than one is seen
+BLOCK = 1 << 21  # elements of the largest scratch tensor, unless one row is longer
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """What is known of the head's hidden layer over boxes of features, each (b, H); NaN where a value may overflow."""
+
+    features: Box  # (b, F) float64
+    lower: Tensor  # of w₁ f + b₁ as executed
+    upper: Tensor
+    slack: Tensor  # bounds |w₁ f + b₁ as executed − exact|, and the rounding of the bounds themselves
+    low: Tensor  # of tanh as executed
+    high: Tensor
+    output_slack: Tensor  # (b, classes): bounds |z as executed − w₂ t − b₂| for the executed t
+
+
+class HeadBounds:
+    """z = w₂ tanh(w₁ f + b₁) + b₂, executed in the head's precision with sums in any order, with or without FMA.
+
+    Everything here is float64 on top of float32 (or float64) weights. A sum of n products and a bias, executed with
+    unit roundoff u, errs by at most γₙ₊₂ (Σ|wᵢ fᵢ| + |b|), and by what underflows; see docs/certificates.md.
+    """
+
+    def __init__(self, head: Head) -> None:
+        self.precision = torch.finfo(head.hidden.weight.dtype)
+        self.w1, self.b1 = head.hidden.scaled_weight().detach().double(), head.hidden.bias.detach().double()  # (H, F)
+        self.w2, self.b2 = head.output.scaled_weight().detach().double(), head.output.bias.detach().double()  # (K, H)
+        self.abs_w1, self.abs_w2 = self.w1.abs(), self.w2.abs()
+
+    def proves(self, features: Box, best: Tensor) -> Tensor:
+        """(b,) bool: class best[k] has the largest computed logit, without a tie, for all features of the k-th box.
+
+        features (b, F) float64, best (b,). CROWN is asked only where IBP has failed, and first about the worst class.
+        """
+        hidden = self.hidden(features)
+        bounds = self.ibp(hidden, best)
+        row = (bounds <= 0).any(1).nonzero()[:, 0]
+        worst = bounds[row].argmin(1)
+        bounds[row, worst] = self.crown(hidden, best, row, worst)
+        hopeful = row[bounds[row, worst] > 0]
+        place, other = (bounds[hopeful] <= 0).nonzero().unbind(1)
+        bounds[hopeful[place], other] = self.crown(hidden, best, hopeful[place], other)
+        return (bounds > 0).all(1)
+
+    def differences(self, features: Box, best: Tensor) -> Tensor:
+        """Lower bounds (b, classes) of z[best] − z[j] as executed: the better of IBP and CROWN; infinity at best."""
+        hidden = self.hidden(features)
+        bounds = self.ibp(hidden, best)
+        row, other = (bounds < torch.inf).nonzero().unbind(1)
+        bounds[row, other] = torch.maximum(bounds[row, other], self.crown(hidden, best, row, other))
+        return bounds
+
+    def hidden(self, features: Box) -> Hidden:
+        lower, upper = features
+        furthest = torch.maximum(lower.abs(), upper.abs())
+        size = furthest @ self.abs_w1.T + self.b1.abs()  # (b, H)
+        slack = self._slack(size, self.w1.shape[1], furthest.amax(1, keepdim=True) + self.abs_w1.max())
+        middle = (lower + upper) / 2 @ self.w1.T + self.b1
+        reach = (upper - lower) / 2 @ self.abs_w1.T + slack
+        low, high = middle - reach, middle + reach
+        wobble = TANH_EPS * self.precision.eps
+        t_low, t_high = low.tanh() - wobble, high.tanh() + wobble
+        furthest = torch.maximum(t_low.abs(), t_high.abs())
+        output = self._slack(furthest @ self.abs_w2.T + self.b2.abs(), self.w2.shape[1], 2 + self.abs_w2.max())
+        return Hidden(features, low, high, slack, t_low, t_high, output)
+
+    def _slack(self, size: Tensor, terms: int, largest_factors: Tensor) -> Tensor:
+        """What sums of `terms` products may lose: as executed (rounding, underflow) and in float64 here; NaN if they
+        may overflow. size: Σ|wᵢ fᵢ| + |b|; largest_factors: at least max|wᵢ| + max|fᵢ|.
+        """
+        relative = gamma(terms + 2, self.precision.eps / 2) + OWN * (sum(self.w1.shape) + 16)
+        slack = relative * size + 4 * terms * self.precision.tiny * (1 + largest_factors)
+        return slack.where(size + slack < self.precision.max / 4, torch.nan)
+
+    def ibp(self, hidden: Hidden, best: Tensor) -> Tensor:
+        """Lower bounds (b, classes) from the box of the hidden layer alone; infinity at best, −infinity if none."""
+        middle, half = (hidden.low + hidden.high) / 2, (hidden.high - hidden.low) / 2
+        z = middle @ self.w2.T + self.b2  # (b, K)
+        bounds = z.gather(1, best[:, None]) - z - hidden.output_slack.gather(1, best[:, None]) - hidden.output_slack
+        for k in best.unique().tolist():
+            rows = (best == k).nonzero()[:, 0]
+            bounds[rows] -= half[rows] @ (self.w2[k] - self.w2).abs().T
+        return bounds.where(bounds.isfinite(), -torch.inf).scatter(1, best[:, None], torch.inf)
+
+    def crown(self, hidden: Hidden, best: Tensor, row: Tensor, other: Tensor) -> Tensor:
+        """Lower bounds (P,) of z[best] − z[other] for pairs of an image and a class: tanh between two lines, all linear
+        from there back to the box of the features; −infinity for none.
+        """
+        used, place = row.unique(return_inverse=True)
+        lines = tanh_lines(hidden.lower[used], hidden.upper[used])
+        piece = max(1, BLOCK // max(self.w1.shape))
+        values = hidden.low.new_empty(len(row))
+        for start in range(0, len(row), piece):
+            part = slice(start, start + piece)
+            at = Lines(*(line[place[part]] for line in lines))
+            values[part] = self._crown(hidden, at, best[row[part]], row[part], other[part])
+        return values.where(values.isfinite(), -torch.inf)
+
+    def _crown(self, hidden: Hidden, lines: Lines, best: Tensor, row: Tensor, other: Tensor) -> Tensor:
+        wobble = TANH_EPS * self.precision.eps
+        weight = self.w2[best] - self.w2[other]  # (P, H)
+        slack = hidden.output_slack[row, best] + hidden.output_slack[row, other]
+        slope = weight * torch.where(weight > 0, lines.lower_slope, lines.upper_slope)
+        height = weight * torch.where(weight > 0, lines.lower_offset - wobble, lines.upper_offset + wobble)
+        back = slope @ self.w1  # (P, F)
+        at_box = torch.where(back > 0, back * hidden.features.lower[row], back * hidden.features.upper[row]).sum(1)
+        linear = at_box + slope @ self.b1 - (slope.abs() * hidden.slack[row]).sum(1)
+        own = OWN * (sum(self.w1.shape) + 16) * height.abs().sum(1)
+        return linear + height.sum(1) - own + self.b2[best] - self.b2[other] - slack

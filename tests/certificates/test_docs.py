@@ -1,0 +1,18 @@
+"""The page about certificates shows what runs."""
+
+import re
+
+import torch
+
+from ..ops.processes import ROOT
+
+
+def test_the_example_runs_as_shown():
+    (code,) = re.findall(
+        r"^```python\n(.*?)^```", (ROOT / "docs" / "certificates.md").read_text(), re.DOTALL | re.MULTILINE
+    )
+    names = {}
+    exec(code, names)
+    proof = names["proof"]
+    assert proof.radius.shape == proof.certified.shape == (5,)
+    assert torch.equal(proof.prediction, names["network"](names["images"]).argmax(1))
