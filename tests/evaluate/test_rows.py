@@ -1,161 +1,105 @@
-"""One row per image, and the summary that is made from rows alone."""
+"""One row per image, as the certificates and attacks say."""
 
-import hashlib
-import json
-import re
+import copy
+from fractions import Fraction
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
-from linfdist import data, models, recipes
-from linfdist.certificates import margin
-from linfdist.cli import app
+from linfdist import attacks, certify, models
 from linfdist.eps import parse_eps
-from linfdist.evaluate import evaluate, summarise, watch
+from linfdist.evaluate import violations, watch
+from linfdist.evaluate.rows import check_row, examine
 from linfdist.models import DistNetMLP
-from linfdist.training import train
+
+EPS = "0.1"
 
 
 @pytest.fixture(scope="module")
-def digits(tmp_path_factory):
-    pytest.importorskip("sklearn", reason="scikit-learn brings the digits")
-    folder = tmp_path_factory.mktemp("data")
-    data.fetch("digits", folder)
-    return folder
+def network(run):
+    return models.load(run)
 
 
 @pytest.fixture(scope="module")
-def run(digits, tmp_path_factory):
-    """A small network that has learned something."""
-    recipe = recipes.load("digits-quick").override({"width": 64, "epochs": 8})
-    return train(recipe, tmp_path_factory.mktemp("runs") / "run", data_dir=digits, quiet=True)
+def head():
+    """An MLP on top; not trained, but nothing here needs that."""
+    torch.manual_seed(0)
+    return DistNetMLP((1, 8, 8), 10, 12, 2, [0.3], 0.3, head=6).eval()
 
 
-@pytest.fixture
-def call(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
-    return lambda *arguments: CliRunner().invoke(app, ["evaluate", *map(str, arguments)])
-
-
-def read(folder):
-    rows = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
-    return rows, json.loads((folder / "summary.json").read_text())
-
-
-def test_rows_and_summary(run, digits, tmp_path):
-    network, test = models.load(run), data.load("digits", "test", digits)
-    summary = evaluate(network, test, "0.1", tmp_path, run / "model.safetensors")
-    rows, written = read(tmp_path)
-    assert written == summary
-    assert [row["index"] for row in rows] == list(range(450))
-    assert [row["label"] for row in rows] == test.labels.tolist()
-    proof = margin(network, test.images.float() / 255)
+@pytest.mark.parametrize("method", ["box", "margin"])
+def test_what_is_proved(network, test_set, method):
+    images, labels = test_set.images[10:110], test_set.labels[10:110]
+    rows = examine(network, images, labels, 10, EPS, method, []).rows
+    assert [row["index"] for row in rows] == list(range(10, 110))
+    assert [row["label"] for row in rows] == labels.tolist()
+    proof = certify(network, images.float() / 255, EPS, labels, method=method)
+    margin = certify(network, images.float() / 255, EPS, labels, method="margin")
     assert [row["prediction"] for row in rows] == proof.prediction.tolist()
     assert [row["radius"] for row in rows] == proof.radius.tolist()  # to the last bit
-    certified = proof.certified(parse_eps("0.1")) & (proof.prediction == test.labels)
-    assert [row["certified"] for row in rows] == certified.tolist()
-    assert 0 < summary["certified"] < summary["clean"] < 100
-    for row in rows:
-        assert not row["certified"] or (row["prediction"] == row["label"] and row["radius"] > 0.1)
+    assert [row["margin_radius"] for row in rows] == margin.radius.tolist()
+    assert [row["certified"] for row in rows] == proof.certified.tolist()
+    assert 0 < sum(row["certified"] for row in rows) < 100
+    assert all(row["attacks"] == {} for row in rows)
+    for index, row in enumerate(rows, start=10):
+        assert check_row(row, index, [] if row["prediction"] == row["label"] else ["pgd"]) == row
 
 
-def test_summary_by_hand():
-    rows = [
-        {"index": 0, "label": 1, "prediction": 1, "radius": 0.5, "certified": True},
-        {"index": 1, "label": 1, "prediction": 1, "radius": 0.1, "certified": False},
-        {"index": 2, "label": 1, "prediction": 0, "radius": 9.0, "certified": False},  # an error counts as 0
-        {"index": 3, "label": 0, "prediction": 0, "radius": 0.0, "certified": False},
-    ]
-    assert summarise(rows, "8/255") == {
-        "n": 4, "eps": "8/255", "clean": 75, "robust": None, "certified": 25, "mean_radius": pytest.approx(0.15),
-    }  # fmt: skip
+def test_what_is_attacked(network, test_set):
+    """Errors are not; the others have what the attack found, image by image."""
+    attack = attacks.attack("pgd")
+    examined = examine(network, test_set.images, test_set.labels, 0, EPS, "margin", [attack])
+    x, y = test_set.images.float() / 255, test_set.labels
+    broken = 0
+    for row, image, label in zip(examined.rows, x, y, strict=True):
+        attacked = examined.attacked["pgd"].get(row["index"])
+        assert (attacked is None) == (row["attacks"] == {}) == (row["prediction"] != row["label"])
+        if attacked is None:
+            continue
+        result = row["attacks"]["pgd"]
+        assert result["prediction"] == int(network(attacked[None]).argmax())
+        assert result["broken"] == (result["prediction"] != label)
+        assert result["size"] == float((attacked.double() - image.double()).abs().max())
+        assert Fraction(result["size"]) <= parse_eps(EPS)
+        broken += result["broken"]
+    assert 0 < broken < len(y)
+    assert examined.seconds.keys() == {"certify", "pgd"}
+    assert violations(examined.rows, EPS) == []
 
 
-def test_command(run, digits, call, tmp_path):
-    result = call(run, "--data-dir", digits, "--out", tmp_path)
-    assert result.exit_code == 0, result.output
-    rows, summary = read(tmp_path)
-    assert len(rows) == summary["n"] == 450
-    assert summary["eps"] == "0.1"  # the recipe's
-    assert summary["data"] == "digits"
-    assert summary["method"] == "margin"
-    assert summary["robust"] is None
-    assert summary["model_sha256"] == hashlib.sha256((run / "model.safetensors").read_bytes()).hexdigest()
-    assert f"{summary['clean']:.2f} %" in result.output
-    shown = float(re.findall(r"0\.\d{4}", result.output)[-1])
-    assert summary["mean_radius"] - 1e-4 < shown <= summary["mean_radius"]  # never rounded up
+def test_rows_do_not_depend_on_the_batch(network, test_set):
+    def rows(size):
+        parts = [slice(start, start + size) for start in range(0, 40, size)]
+        attack = attacks.attack("pgd")
+        return [
+            row
+            for few in parts
+            for row in examine(
+                network, test_set.images[:40][few], test_set.labels[:40][few], few.start, EPS, "box", [attack]
+            ).rows
+        ]
+
+    assert rows(40) == rows(17) == rows(3)
 
 
-def test_limit_and_eps_as_given(run, digits, call, tmp_path):
-    assert (
-        call(
-            run / "model.safetensors", "--data-dir", digits, "--limit", 7, "--eps", "8/255", "--out", tmp_path
-        ).exit_code
-        == 0
-    )
-    rows, summary = read(tmp_path)
-    assert len(rows) == summary["n"] == 7
-    assert summary["eps"] == "8/255"
+def test_a_head_has_the_better_of_two_proofs(head, test_set):
+    images = test_set.images[:60]
+    x = images.float() / 255
+    labels = head(x).argmax(1)  # so that certificates are not lost to errors
+    rows = examine(head, images, labels, 0, "0.01", "box", []).rows
+    box, margin = (certify(head, x, "0.01", labels, method=method) for method in ("box", "margin"))
+    assert [row["radius"] for row in rows] == torch.maximum(box.radius, margin.radius).tolist()
+    assert [row["certified"] for row in rows] == (box.certified | margin.certified).tolist()
+    assert any(row["radius"] > row["margin_radius"] for row in rows)
+    assert any(row["certified"] for row in rows)
+    assert violations(rows, "0.01") == []
 
 
-def test_the_run_folder_is_the_default(run, digits, call):
-    assert call(run, "--data-dir", digits, "--limit", 3, "--split", "train").exit_code == 0
-    assert {"rows.jsonl", "summary.json"} <= {path.name for path in run.iterdir()}
-
-
-def test_radii_do_not_depend_on_the_batch(run, digits, tmp_path, monkeypatch):
-    network, test = models.load(run), data.load("digits", "test", digits)
-    evaluate(network, test, "0.1", tmp_path, run / "model.safetensors")
-    once = (tmp_path / "rows.jsonl").read_bytes()
-    monkeypatch.setattr("linfdist.evaluate.rows.BATCH", 37)
-    evaluate(network, test, "0.1", tmp_path, run / "model.safetensors")
-    assert (tmp_path / "rows.jsonl").read_bytes() == once
-
-
-def test_watch(run, digits):
-    network, test = models.load(run), data.load("digits", "test", digits)
-    proof = margin(network, test.images.float() / 255)
-    right = proof.prediction == test.labels
-    expected = {"clean": right, "certified": right & proof.certified(parse_eps("0.1"))}
-    assert watch(network, test.images, test.labels, "0.1") == {
-        name: pytest.approx(100 * float(values.double().mean())) for name, values in expected.items()
-    }
-    head = DistNetMLP((1, 8, 8), 10, 12, 2, [0.3], 0.3, head=4).eval()
-    assert watch(head, test.images, test.labels, "0.1").keys() == {"clean"}
-
-
-def test_errors_are_told_without_a_traceback(run, digits, call, tmp_path):
-    (tmp_path / "file").write_text("")
-    models.save(DistNetMLP((1, 8, 8), 10, 12, 2, [0.3], 0.3, head=4), tmp_path / "head.safetensors", {})
-    (tmp_path / "garbage.safetensors").write_bytes(b"garbage")
-    cases = [
-        ([tmp_path / "none"], "does not exist"),
-        ([tmp_path], "holds no model.safetensors"),
-        ([tmp_path / "garbage.safetensors"], "not a safetensors file"),
-        ([run, "--eps", "1.5"], "more than 1"),
-        ([run, "--eps", "0,3"], "is not a number"),
-        ([run, "--split", "val"], "split must be one of"),
-        ([run, "--data", "digit"], "neither a folder of images nor one of"),
-        ([run, "--out", tmp_path / "file" / "x"], "file"),
-        ([tmp_path / "head.safetensors"], "give --data and --eps"),
-        ([tmp_path / "head.safetensors", "--data", "digits", "--eps", "0.1"], "for DistNet only"),
-    ]
-    for arguments, complaint in cases:
-        result = call(*arguments, "--data-dir", digits)
-        assert result.exit_code == 1, arguments
-        assert complaint in result.output
-        assert isinstance(result.exception, SystemExit)
-
-
-def test_another_data_set_does_not_fit(run, call, digits, tmp_path):
-    from PIL import Image
-
-    for split in ("train", "test"):
-        (tmp_path / "images" / split / "a").mkdir(parents=True)
-        Image.new("L", (9, 9)).save(tmp_path / "images" / split / "a" / "0.png")
-    result = call(run, "--data", tmp_path / "images", "--out", tmp_path)
-    assert result.exit_code == 1
-    assert "need images (B, 1, 8, 8), got (1, 1, 9, 9)" in result.output
-    assert not (tmp_path / "summary.json").exists()
-    assert torch.is_grad_enabled()
+def test_watch(network, head, test_set):
+    for net, eps in ((network, EPS), (head, "0.001"), (copy.deepcopy(network).double(), EPS)):
+        x = test_set.images.to(next(net.parameters()).dtype) / 255
+        proof = certify(net, x, eps, test_set.labels, method="margin")
+        expected = {"clean": proof.prediction == test_set.labels, "certified": proof.certified}
+        assert watch(net, test_set.images, test_set.labels, eps) == {
+            name: pytest.approx(100 * float(values.double().mean())) for name, values in expected.items()
+        }

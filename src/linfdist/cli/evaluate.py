@@ -1,16 +1,21 @@
-"""`linfdist evaluate`: clean and certified accuracy of a network, one row per image."""
+"""`linfdist evaluate`: clean, attacked and certified accuracy of a network, one row per image."""
 
-from decimal import ROUND_DOWN, Decimal
+from decimal import ROUND_DOWN, ROUND_HALF_EVEN, Decimal
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from linfdist import data, models, recipes
+from linfdist import data
 from linfdist.eps import parse_eps
+from linfdist.evaluate import BATCH, METHODS, Evaluation, Shard, Violated, parse_attacks
 from linfdist.evaluate import evaluate as run
+from linfdist.training.distributed import is_first
+
+from .sources import open_source
 
 
 def evaluate(
@@ -18,40 +23,82 @@ def evaluate(
     eps: Annotated[
         str | None, typer.Option(metavar="E", help="Radius, e.g. 0.3 or 8/255.", show_default="the recipe's")
     ] = None,
+    attack: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="none|pgd|strong|auto", help="Attack too; repeatable, or with commas.", show_default="none"
+        ),
+    ] = None,
+    method: Annotated[str, typer.Option(metavar="|".join(METHODS), help="How radii are proved.")] = METHODS[0],
     dataset: Annotated[str | None, typer.Option("--data", metavar="NAME", show_default="the recipe's")] = None,
     split: Annotated[str, typer.Option(metavar="train|test")] = "test",
-    limit: Annotated[int | None, typer.Option(metavar="N", min=1, help="Only the first N images.")] = None,
+    limit: Annotated[int | None, typer.Option(metavar="N", help="Only the first N images.")] = None,
+    shard: Annotated[
+        str | None, typer.Option(metavar="K/N", help="Only part K of N; the last one to finish puts all together.")
+    ] = None,
+    batch: Annotated[
+        int, typer.Option(metavar="N", help="Images at a time; a stopped evaluation loses one batch.")
+    ] = BATCH,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Begin anew, and replace what --out holds.")] = False,
     out: Annotated[Path | None, typer.Option(metavar="DIR", show_default="the run's folder")] = None,
     data_dir: Annotated[Path | None, typer.Option(metavar="DIR", help="Where data sets are.")] = None,
 ) -> None:
-    """Write rows.jsonl and summary.json, and show the summary. Radii are proved by the margin (Fact 3.6)."""
-    console = Console(stderr=True)
+    """Write rows.jsonl and summary.json, and show the summary. Stopped at any moment, the same command goes on."""
     try:
-        network = models.load(source)
-        folder = source if source.is_dir() else source.parent
-        recipe = recipes.load(folder / "recipe.json") if (folder / "recipe.json").exists() else None
-        name, radius = dataset or (recipe and recipe.data), eps or (recipe and recipe.eps)
-        if not name or not radius:
-            raise ValueError(f"{folder} has no recipe.json: give --data and --eps")
-        parse_eps(radius)
-        images = data.load(name, split=split, data_dir=data_dir)
-        if limit:
-            images = data.Dataset(images.name, images.images[:limit], images.labels[:limit], images.classes)
-        target = out or folder
-        target.mkdir(parents=True, exist_ok=True)
-        model_file = source / "model.safetensors" if source.is_dir() else source
-        summary = run(network, images, radius, target, model_file)
-    except (OSError, TypeError, ValueError, data.DataError) as error:
-        console.print(f"error: {error}", markup=False, soft_wrap=True)
+        attacks = parse_attacks(attack or [])
+        part = Shard.parse(shard) if shard is not None else Shard.of_this_process()
+        opened = open_source(source)
+        name, radius = opened.data(dataset), opened.eps(eps)
+        parse_eps(radius)  # before the data are fetched
+        target = out or opened.folder
+        result = run(
+            opened.network, data.load(name, split=split, data_dir=data_dir), radius, target, opened.model_file,
+            split=split, limit=limit, method=method, attacks=attacks, shard=part, batch=batch, fresh=fresh,
+            show_progress=is_first(),
+        )  # fmt: skip
+    except KeyboardInterrupt:
+        _say("stopped: what was finished is kept, the same command without --fresh goes on from there")
+        raise typer.Exit(130) from None
+    except (ImportError, OSError, TypeError, ValueError, Violated, data.DataError) as error:
+        _say(f"error: {error}")
         raise typer.Exit(1) from None
-    table = Table(title=f"{name} {split}, eps = {radius}, {summary['n']:,} images")
-    for heading in ("clean", "certified", "mean radius"):
-        table.add_column(heading, justify="right")
-    table.add_row(f"{summary['clean']:.2f} %", f"{_down(summary['certified'], 2)} %", _down(summary["mean_radius"], 4))
-    Console().print(table)
-    Console().print(f"rows and summary in {target}", markup=False, highlight=False)
+    _show(result, target)
 
 
-def _down(value: float, digits: int) -> str:
-    """What is proved is never rounded up."""
-    return str(Decimal(value).quantize(Decimal(1).scaleb(-digits), rounding=ROUND_DOWN))
+def _say(text: str) -> None:
+    Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _show(result: Evaluation, target: Path) -> None:
+    console, summary = Console(), result.summary
+    if "shard" in summary:
+        others = f"not yet: {', '.join(result.waiting)}" if result.waiting else "another process has put all together"
+        text = f"shard {summary['shard']} is finished, {summary['n']:,} images; {others}"
+    else:
+        console.print(table(summary))
+        text = f"rows and summary {'were finished before' if result.before else 'are'} in {target}"
+        text += ": --fresh begins anew" if result.before else ""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def table(summary: dict[str, Any]) -> Table:
+    """The headline numbers. What is proved is never rounded up."""
+    title = f"{summary['data']} {summary['split']}, eps = {summary['eps']}, {summary['n']:,} images"
+    shown = Table(title=escape(title))
+    n = summary["n"]
+    columns = {"clean": percent(summary["clean"], n, ROUND_HALF_EVEN)}
+    columns |= {name: percent(value, n, ROUND_HALF_EVEN) for name, value in summary["attacks"].items()}
+    if len(summary["attacks"]) > 1:
+        columns["all attacks"] = percent(summary["robust"], n, ROUND_HALF_EVEN)
+    columns[f"certified ({summary['method']})"] = percent(summary["certified"], n, ROUND_DOWN)
+    columns["mean radius"] = str(Decimal(summary["mean_radius"]).quantize(Decimal("0.0001"), rounding=ROUND_DOWN))
+    for heading in columns:
+        shown.add_column(heading, justify="right")
+    shown.add_row(*columns.values())
+    return shown
+
+
+def percent(value: float, n: int, how: str) -> str:
+    """A percentage of n images with two digits, rounded from the exact share: a float may be a hair off."""
+    share = Decimal(100 * round(value * n / 100)) / n
+    return f"{share.quantize(Decimal('0.01'), rounding=how)} %"

@@ -1,0 +1,43 @@
+"""What a command is given to work on: a network in a file, or the folder of a run with its recipe."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from linfdist import models, recipes
+from linfdist.models import PixelNet
+from linfdist.models.saved import FILE
+from linfdist.recipes import Recipe
+
+
+@dataclass(frozen=True)
+class Source:
+    """A network in eval mode, the file it is from, the folder of that file, and the recipe there, if any."""
+
+    network: PixelNet
+    model_file: Path
+    folder: Path
+    recipe: Recipe | None
+
+    def data(self, given: str | None) -> str:
+        """The name of the data set: as given, else the recipe's."""
+        return self._choose(given, self.recipe.data if self.recipe else None, "--data")
+
+    def eps(self, given: str | None) -> str:
+        """The radius as text: as given, else the recipe's."""
+        return self._choose(given, self.recipe.eps if self.recipe else None, "--eps")
+
+    def _choose(self, given: str | None, own: str | None, option: str) -> str:
+        if given is not None:
+            return given
+        if own is None:
+            raise ValueError(f"{self.folder} has no recipe.json: give {option}")
+        return own
+
+
+def open_source(path: Path) -> Source:
+    """A model.safetensors, or the folder of a finished run; OSError or ValueError says what is wrong."""
+    network = models.load(path)
+    folder = path if path.is_dir() else path.parent
+    recipe_file = folder / "recipe.json"
+    recipe = recipes.load(recipe_file) if recipe_file.exists() else None
+    return Source(network, path / FILE if path.is_dir() else path, folder, recipe)

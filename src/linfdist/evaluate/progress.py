@@ -1,0 +1,49 @@
+"""What a person sees of an evaluation under way."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+
+class Bar:
+    """A progress bar on a terminal, with the rate, gone at the end; nothing elsewhere, or if not wanted."""
+
+    def __init__(self, name: str, total: int, done: int, show: bool) -> None:
+        console = Console(file=sys.stderr)
+        columns = (
+            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,}/{task.total:,} images"),
+            TextColumn("{task.fields[rate]}"), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
+        )  # fmt: skip
+        self.bar = Progress(*columns, console=console, transient=True, disable=not (show and console.is_terminal))
+        self.task = self.bar.add_task(name, total=total, completed=done, rate="")
+        self.start, self.seen = time.perf_counter(), 0
+
+    def __enter__(self) -> "Bar":
+        self.bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.bar.stop()
+
+    def advance(self, images: int) -> None:
+        """After every batch."""
+        self.seen += images
+        rate = self.seen / max(time.perf_counter() - self.start, 1e-9)
+        self.bar.update(self.task, advance=images, rate=f"{rate:.{0 if rate >= 10 else 1}f} img/s")
+
+
+@contextmanager
+def busy(text: str, show: bool) -> Iterator[None]:
+    """A sign of life on a terminal, while there is nothing to count."""
+    console = Console(file=sys.stderr)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not (show and console.is_terminal)) as bar:
+        bar.add_task(text, total=None)
+        yield

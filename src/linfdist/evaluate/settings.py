@@ -1,0 +1,152 @@
+"""What an evaluation is: which images, which network, which questions. Same settings, same rows."""
+
+import hashlib
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ..attacks import ATTACKS
+from ..data import Dataset
+from ..eps import parse_eps
+
+METHODS = ("box", "margin")
+BATCH = 256
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Part `number` (from 1) of `count`: the batches number - 1, number - 1 + count, ...
+
+    Whole batches are dealt out, so that every image meets the same others in its batch however many shards there are.
+    """
+
+    number: int = 1
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.number <= self.count:
+            raise ValueError(f"shard = '{self}': the first number must be between 1 and the second, such as 3/8")
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.count}"
+
+    @property
+    def suffix(self) -> str:
+        """Of its files' names; empty if this is the whole."""
+        return "" if self.count == 1 else f"-{self.number}-of-{self.count}"
+
+    @property
+    def all(self) -> "list[Shard]":
+        """The shards that make the whole."""
+        return [Shard(number, self.count) for number in range(1, self.count + 1)]
+
+    @classmethod
+    def parse(cls, text: str) -> "Shard":
+        """The shard that `3/8` names."""
+        match = re.fullmatch(r"\s*([0-9]{1,6})\s*/\s*([0-9]{1,6})\s*", text)
+        if match is None:
+            raise ValueError(f"shard = {text!r}: must be two whole numbers, such as 3/8, the third of eight")
+        return cls(int(match[1]), int(match[2]))
+
+    @classmethod
+    def of_this_process(cls) -> "Shard":
+        """One for each process that `torchrun` has started; else the whole."""
+        return cls(int(os.environ.get("RANK", "0")) + 1, int(os.environ.get("WORLD_SIZE", "1")))
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All that the rows depend on. `eps` is the text as given; `limit` is None if all images are taken."""
+
+    model_sha256: str
+    data: str
+    data_sha256: str
+    split: str
+    limit: int | None
+    eps: str
+    method: str
+    attacks: tuple[str, ...]
+    batch: int
+
+    def __post_init__(self) -> None:
+        parse_eps(self.eps)
+        if self.method not in METHODS:
+            raise ValueError(f"method = {self.method!r}: must be one of {', '.join(METHODS)}")
+        if self.batch < 1:
+            raise ValueError(f"batch = {self.batch}: must be at least 1 image")
+        if self.limit is not None and self.limit < 1:
+            raise ValueError(f"limit = {self.limit}: must be at least 1 image")
+
+    def as_json(self) -> dict[str, Any]:
+        """As kept beside the rows."""
+        return asdict(self) | {"attacks": list(self.attacks)}
+
+    def differences(self, kept: Mapping[str, Any]) -> list[str]:
+        """What is not the same in the settings kept in a file, in words. Images count by content, eps by its value."""
+        mine = self.as_json()
+        differing = [name for name in mine if name != "data" and not _same(name, kept.get(name), mine[name])]
+        if "data_sha256" in differing:  # say it in the user's words, if there are some
+            differing.remove("data_sha256")
+            names = [name for name in ("data", "split", "limit") if kept.get(name) != mine[name]]
+            differing = [*dict.fromkeys([*(names or ["data_sha256"]), *differing])]
+        return [f"{name}: {_show(kept.get(name))} there, {_show(mine[name])} now" for name in differing]
+
+
+def _same(name: str, kept: Any, mine: Any) -> bool:
+    if name == "attacks" and isinstance(kept, list | dict):  # of a header, of a summary
+        return set(kept) == set(mine)
+    if name == "eps" and isinstance(kept, str):
+        try:
+            return parse_eps(kept) == parse_eps(mine)
+        except ValueError:
+            return False
+    return bool(kept == mine)
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, list | tuple | dict):
+        return "+".join(map(str, value)) or "none"
+    if isinstance(value, str) and len(value) == 64:  # a checksum
+        return f"{value[:12]}…"
+    return "none" if value is None else str(value)
+
+
+def parse_attacks(names: Sequence[str]) -> tuple[str, ...]:
+    """The attacks that are asked for, once each and in a fixed order; `none` stands for no attack.
+
+    Each text may be a list with commas: `pgd,strong`.
+    """
+    asked = [name.strip() for text in names for name in text.split(",") if name.strip()]
+    unknown = [name for name in asked if name not in (*ATTACKS, "none")]
+    if unknown:
+        raise ValueError(f"attack = {unknown[0]!r}: must be one of none, {', '.join(ATTACKS)}")
+    if "none" in asked and len(set(asked)) > 1:
+        raise ValueError(f"attack = {','.join(asked)!r}: none does not go with others")
+    return tuple(name for name in ATTACKS if name in asked)
+
+
+def first_images(dataset: Dataset, limit: int | None) -> Dataset:
+    """The first `limit` images; all if there are no more, or no limit is set."""
+    if limit is None or limit >= len(dataset):
+        return dataset
+    return Dataset(dataset.name, dataset.images[:limit], dataset.labels[:limit], dataset.classes)
+
+
+def checksum(dataset: Dataset) -> str:
+    """sha256 of the images and labels: a folder's content may change while its name stays."""
+    digest = hashlib.sha256(f"{tuple(dataset.images.shape)}".encode())
+    digest.update(dataset.images.contiguous().numpy().data)
+    digest.update(dataset.labels.contiguous().numpy().data)
+    return digest.hexdigest()
+
+
+def file_sha256(path: Path) -> str:
+    """sha256 of a file."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,127 @@
+"""The file of an evaluation under way: cut off anywhere, it can be gone on with; changed by others, it cannot."""
+
+import dataclasses
+import json
+import re
+
+import pytest
+
+from linfdist.evaluate.part import Done, Part
+
+from .files import names, row
+from .test_settings import SETTINGS
+
+BATCHES = {1: range(2, 4), 3: range(6, 7)}
+ATTACKS = {"pgd": (False, 1, 0.25), "strong": (True, 0, 0.25)}
+FIRST = Done([row(2, attacks=ATTACKS), row(3, prediction=0)], {"certify": 1.0, "pgd": 0.5})
+SECOND = Done([row(6, attacks=ATTACKS)], {"certify": 2.0})
+
+
+def part(path, settings=SETTINGS):
+    return Part(path / "rows.jsonl.part", settings, BATCHES)
+
+
+@pytest.fixture
+def content(tmp_path):
+    """A finished part."""
+    writer = part(tmp_path)
+    writer.start()
+    writer.add(1, FIRST)
+    assert writer.missing == [3]
+    writer.add(3, SECOND)
+    assert writer.missing == []
+    assert names(tmp_path) == {"rows.jsonl.part"}
+    return writer.path.read_bytes()
+
+
+def resumed(path, content):
+    (path / "rows.jsonl.part").write_bytes(content)
+    reader = part(path)
+    reader.resume()
+    return reader
+
+
+def test_round_trip(content, tmp_path):
+    reader = resumed(tmp_path, content)
+    assert reader.missing == []
+    assert reader.rows() == FIRST.rows + SECOND.rows
+    assert reader.seconds() == {"certify": 3.0, "pgd": 0.5}
+
+
+def test_cut_off_anywhere(content, tmp_path):
+    """After the first line, which is written whole or not at all."""
+    ends = [match.end() for match in re.finditer(b"\n", content)]
+    near_ends = {end + offset for end in ends for offset in (-2, -1, 0, 1, 2)}
+    for length in sorted({*range(ends[0], len(content), 50), *near_ends} & {*range(ends[0], len(content) + 1)}):
+        reader = resumed(tmp_path, content[:length])
+        expected = sum(length >= end for end in ends[1:])
+        assert reader.missing == [1, 3][expected:]
+        for batch, done in ((1, FIRST), (3, SECOND)):
+            if batch in reader.missing:
+                reader.add(batch, done)
+        assert reader.path.read_bytes() == content
+
+
+def test_in_any_order(content, tmp_path):
+    header, one, two, _ = content.split(b"\n")
+    assert resumed(tmp_path, b"\n".join([header, two, one, b""])).rows() == FIRST.rows + SECOND.rows
+
+
+def test_other_settings_are_refused(content, tmp_path):
+    reader = part(tmp_path, dataclasses.replace(SETTINGS, eps="0.2", attacks=("pgd",)))
+    with pytest.raises(
+        ValueError, match=r"eps: 0\.3 there, 0\.2 now; attacks: pgd\+strong there, pgd now\): .*--fresh"
+    ):
+        reader.resume()
+    assert reader.path.read_bytes() == content
+
+
+def changed(line, **changes):
+    return lambda lines: lines.__setitem__(line, json.dumps({**json.loads(lines[line]), **changes}).encode())
+
+
+def changed_row(**changes):
+    return changed(1, rows=[{**FIRST.rows[0], **changes}, FIRST.rows[1]])
+
+
+DAMAGE = {
+    "empty": (lambda lines: lines.clear(), "first line"),
+    "no header": (lambda lines: lines.pop(0), "first line"),
+    "another format": (changed(0, format="other"), "first line"),
+    "header is a list": (lambda lines: lines.__setitem__(0, b"[]"), "first line"),
+    "garbage": (lambda lines: lines.__setitem__(1, b"\xff\x00"), "line 2"),
+    "deep": (lambda lines: lines.__setitem__(1, b"[" * 100_000), "line 2"),
+    "a number": (lambda lines: lines.__setitem__(1, b"3"), "line 2: is no batch"),
+    "a batch twice": (lambda lines: lines.insert(3, lines[1]), "line 4: batch 1 does not belong here"),
+    "a batch of another shard": (changed(1, batch=0), "batch 0 does not belong here"),
+    "rows missing": (changed(1, rows=FIRST.rows[:1]), "batch 1 should have 2 rows"),
+    "rows swapped": (changed(1, rows=FIRST.rows[::-1]), "the row of image 3 is where that of image 2 should be"),
+    "no seconds": (changed(1, seconds=None), "batch 1 has no seconds"),
+    "a key more": (changed_row(code="x"), "image 2 has no row with the keys"),
+    "radius is text": (changed_row(radius="0.3"), "image 2 has radius = '0.3'"),
+    "radius is NaN": (changed_row(radius=float("nan")), "image 2 has radius = nan: must be finite"),
+    "radius is negative": (changed_row(radius=-0.5), "must be finite and not negative"),
+    "certified is 1": (changed_row(certified=1), "image 2 has certified = 1"),
+    "label is true": (changed_row(label=True), "image 2 has label = True"),
+    "attack missing": (changed_row(attacks={"pgd": {}}), "has attacks pgd; expected pgd, strong"),
+    "attack without size": (changed_row(attacks={"pgd": {}, "strong": {}}), "must have the keys broken, predict"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("damage", "told"), DAMAGE.values(), ids=DAMAGE)
+def test_damage_is_refused(content, tmp_path, damage, told):
+    lines = content.split(b"\n")[:-1]
+    damage(lines)
+    damaged = b"".join(line + b"\n" for line in lines)
+    with pytest.raises(ValueError, match=rf"rows\.jsonl\.part is damaged.*{re.escape(told)}.*--fresh"):
+        resumed(tmp_path, damaged)
+    assert (tmp_path / "rows.jsonl.part").read_bytes() == damaged
+
+
+def test_numbers_that_are_none_are_never_written(tmp_path):
+    writer = part(tmp_path)
+    writer.start()
+    before = writer.path.read_bytes()
+    with pytest.raises(ValueError, match="JSON compliant"):
+        writer.add(3, Done([row(6, radius=float("nan"), attacks=ATTACKS)], {}))
+    assert writer.path.read_bytes() == before

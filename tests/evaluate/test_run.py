@@ -1,0 +1,368 @@
+"""Whole evaluations: stopped and resumed, in shards, repeated, and refused when something does not fit."""
+
+import dataclasses
+import hashlib
+import json
+import os
+import re
+
+import pytest
+import torch
+from filelock import FileLock
+
+from linfdist import models
+from linfdist.certificates import Certificate, certify
+from linfdist.evaluate import Shard, Violated, evaluate, summarise, violations
+from linfdist.evaluate.finished import Finished
+from linfdist.evaluate.part import Part
+from linfdist.files import load_tensors
+
+from .files import names, read, same_results
+
+FINISHED = {"rows.jsonl", "summary.json"}
+SETTINGS = {"eps": "0.1", "attacks": ("pgd",), "batch": 40, "limit": 150}  # four batches, the last one of 30
+
+
+@pytest.fixture(scope="module")
+def call(run, test_set):
+    network = models.load(run)
+
+    def call(out, **changes):
+        options = {**SETTINGS, **changes}
+        return evaluate(network, test_set, options.pop("eps"), out, run / "model.safetensors", **options)
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def whole(call, tmp_path_factory):
+    """In one go."""
+    out = tmp_path_factory.mktemp("whole")
+    result = call(out)
+    assert not result.before
+    assert not result.waiting
+    return out
+
+
+def test_files(whole, run, test_set):
+    rows, summary = read(whole)
+    assert names(whole) == FINISHED | {"gallery.safetensors"}
+    assert [row["index"] for row in rows] == list(range(150))
+    assert summary.items() >= summarise(rows, "0.1", ["pgd"]).items()
+    assert 0 < summary["certified"] <= summary["robust"] == summary["attacks"]["pgd"] <= summary["clean"] < 100
+    assert violations(rows, "0.1") == []
+    sha256 = hashlib.sha256((run / "model.safetensors").read_bytes()).hexdigest()
+    assert summary.items() >= {
+        "n": 150, "eps": "0.1", "data": "digits", "split": "test", "limit": 150, "batch": 40, "method": "box",
+        "model_sha256": sha256, "rows_sha256": hashlib.sha256((whole / "rows.jsonl").read_bytes()).hexdigest(),
+    }.items()  # fmt: skip
+    assert "shard" not in summary
+
+
+def test_gallery(call, run, test_set, tmp_path, monkeypatch):
+    """The eight least and the eight most robust images, each with an image nearby of another class."""
+    monkeypatch.setattr("linfdist.evaluate.gallery.ROUNDS", 4)
+    call(tmp_path)
+    tensors, header = load_tensors(tmp_path / "gallery.safetensors")
+    rows = read(tmp_path)[0]
+    correct = sorted((row for row in rows if row["prediction"] == row["label"]), key=lambda row: row["radius"])
+    chosen = correct[:8] + correct[-8:]
+    assert header["index"] == [row["index"] for row in chosen]
+    assert header["label"] == [row["label"] for row in chosen]
+    assert header["radius"] == [row["radius"] for row in chosen]
+    assert header["classes"] == list("0123456789")
+    images = test_set.images[header["index"]]
+    assert torch.equal(tensors["images"], images)
+    assert tensors["images"].dtype == torch.uint8
+    assert tensors["attacked"].dtype == torch.float32
+    assert models.load(run)(tensors["attacked"]).argmax(1).tolist() == header["prediction"]
+    sizes = (tensors["attacked"].double() - (images.float() / 255).double()).abs().flatten(1).amax(1)
+    assert sizes.tolist() == header["size"]
+    for size, radius, label, prediction in zip(
+        header["size"], header["radius"], header["label"], header["prediction"], strict=True
+    ):
+        assert prediction != label
+        assert size > radius
+
+
+@pytest.mark.parametrize("eps", ["0", "1"])
+def test_the_ends_of_eps(call, tmp_path, eps):
+    call(tmp_path, eps=eps, limit=40)
+    summary = read(tmp_path)[1]
+    if eps == "0":
+        assert summary["certified"] == summary["robust"] == summary["clean"] > 0
+    else:  # all images are in the ball
+        assert summary["certified"] == summary["robust"] == 0 < summary["clean"]
+
+
+def test_a_second_call_changes_nothing(whole, call, monkeypatch):
+    before = {path.name: path.stat().st_mtime_ns for path in whole.iterdir()}
+    monkeypatch.setattr("linfdist.evaluate.run.examine", None)  # nothing is examined
+    result = call(whole, eps="1/10")
+    assert result.before
+    assert result.summary["eps"] == "0.1"
+    assert before == {path.name: path.stat().st_mtime_ns for path in whole.iterdir()}
+
+
+class Stopped(BaseException):
+    pass
+
+
+def stop_after(monkeypatch, batches):
+    add = Part.add
+
+    def stopping(self, *arguments):
+        add(self, *arguments)
+        if len(self.done) == batches:
+            raise Stopped
+
+    monkeypatch.setattr(Part, "add", stopping)
+
+
+def test_stopped_and_resumed(whole, call, tmp_path, monkeypatch):
+    examined = []
+    with monkeypatch.context() as patch:
+        stop_after(patch, 2)
+        with pytest.raises(Stopped):
+            call(tmp_path)
+    assert names(tmp_path) == {"rows.jsonl.part"}
+    part = tmp_path / "rows.jsonl.part"
+    part.write_bytes(part.read_bytes()[:-20])  # and the second batch was cut off
+    import linfdist.evaluate.run as module
+
+    examine = module.examine
+    monkeypatch.setattr(module, "examine", lambda *a: examined.append(a[3]) or examine(*a))
+    assert not call(tmp_path).before
+    assert examined == [40, 80, 120]  # the first batch was kept
+    same_results(tmp_path, whole)
+
+
+def test_stopped_while_finished_files_are_replaced(whole, call, tmp_path, monkeypatch):
+    """A summary is never beside rows it was not made from."""
+    call(tmp_path, eps="0.05", attacks=())
+    replace = os.replace
+    for name in ("gallery.safetensors", "rows.jsonl", "summary.json"):
+
+        def dying(source, target, name=name):
+            if os.path.basename(target) == name:
+                raise Stopped
+            replace(source, target)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "replace", dying)
+            with pytest.raises(Stopped):
+                call(tmp_path, fresh=name == "gallery.safetensors")
+        assert not (tmp_path / "summary.json").exists()
+    monkeypatch.setattr("linfdist.evaluate.run.examine", None)  # all batches were kept
+    call(tmp_path)
+    same_results(tmp_path, whole)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"eps": "0.2"}, "eps: 0.1 there, 0.2 now"),
+        ({"attacks": ()}, "attacks: pgd there, none now"),
+        ({"method": "margin"}, "method: box there, margin now"),
+        ({"limit": 7}, "limit: 150 there, 7 now"),
+        ({"limit": None}, "limit: 150 there, none now"),
+        ({"batch": 50}, "batch: 40 there, 50 now"),
+        ({"split": "train"}, "split: test there, train now"),
+        ({"eps": "0.2", "shard": Shard(1, 2)}, "eps: 0.1 there, 0.2 now"),
+    ],
+)
+def test_other_settings(whole, call, tmp_path, monkeypatch, change, told):
+    with pytest.raises(ValueError, match=rf"summary\.json is of .*\({re.escape(told)}\): --fresh replaces it"):
+        call(whole, **change)
+    with monkeypatch.context() as patch:
+        stop_after(patch, 1)
+        with pytest.raises(Stopped):
+            call(tmp_path)
+    if "shard" not in change:
+        with pytest.raises(ValueError, match=rf"rows\.jsonl\.part is of .*\({re.escape(told)}\): .*--fresh"):
+            call(tmp_path, **change)
+
+
+def test_fresh(whole, call, tmp_path):
+    call(tmp_path)
+    assert not call(tmp_path, fresh=True).before
+    same_results(tmp_path, whole)
+    call(tmp_path, eps="0.05", attacks=(), fresh=True)
+    assert read(tmp_path)[1]["eps"] == "0.05"
+    assert names(tmp_path) == FINISHED  # the gallery was of the attacks before
+    (tmp_path / "rows.jsonl.part").write_text("garbage")
+    with pytest.raises(ValueError, match=r"rows\.jsonl\.part is damaged .*--fresh"):
+        call(tmp_path)
+    call(tmp_path, fresh=True)
+    same_results(tmp_path, whole)
+
+
+def test_a_replacement_under_way_goes_on_without_fresh(whole, call, tmp_path, monkeypatch):
+    """Else a job that is killed and started again over and over would never end."""
+    call(tmp_path, eps="0.05", attacks=())
+    with monkeypatch.context() as patch:
+        stop_after(patch, 2)
+        with pytest.raises(Stopped):
+            call(tmp_path, fresh=True)
+    assert read(tmp_path)[1]["eps"] == "0.05"  # until there is something better
+    call(tmp_path)
+    same_results(tmp_path, whole)
+
+
+@pytest.mark.parametrize("count", [2, 3, 7])  # of four batches
+def test_shards(whole, call, tmp_path, count):
+    order = [*range(2, count + 1), 1]
+    for number in order[:-1]:
+        result = call(tmp_path, shard=Shard(number, count))
+        assert result.summary["shard"] == f"{number}/{count}"
+        assert f"{number}/{count}" not in result.waiting
+        assert "1/" + str(count) in result.waiting
+        assert (tmp_path / f"rows-{number}-of-{count}.jsonl").exists()
+        assert call(tmp_path, shard=Shard(number, count)).before
+    assert not (tmp_path / "summary.json").exists()
+    result = call(tmp_path, shard=Shard(1, count))
+    assert result.waiting == ()
+    assert "shard" not in result.summary
+    same_results(tmp_path, whole)
+    for shard in (Shard(2, count), Shard(1, 1), Shard(3, 4)):
+        assert call(tmp_path, shard=shard).before
+
+
+def test_two_shards_are_finished_at_once(whole, call, tmp_path, monkeypatch):
+    """Both before either looks for the other: one of them puts them together, the other finds that done."""
+    write = Finished.write
+
+    def overtaken(self, *arguments):
+        summary = write(self, *arguments)
+        if self.shard == Shard(2, 2):
+            assert call(tmp_path, shard=Shard(1, 2)).waiting == ()
+        return summary
+
+    monkeypatch.setattr(Finished, "write", overtaken)
+    result = call(tmp_path, shard=Shard(2, 2))
+    assert result.summary["shard"] == "2/2"
+    assert result.waiting == ()
+    same_results(tmp_path, whole)
+
+
+def test_what_is_left_of_shards_does_not_hide_the_whole(whole, call, tmp_path):
+    """Killed while it removed the shards' files."""
+    for number in (1, 2):
+        call(tmp_path / str(number), shard=Shard(number, 2))
+    shard, out = tmp_path / "2", tmp_path / "1"
+    left = {path.name: path.read_bytes() for path in shard.iterdir() if path.suffix in (".json", ".jsonl")}
+    for name, content in left.items():
+        (out / name).write_bytes(content)
+    assert call(out, shard=Shard(1, 2)).waiting == ()  # copied by hand: put together here
+    same_results(out, whole)
+    for name, content in left.items():
+        (out / name).write_bytes(content)
+    result = call(out, shard=Shard(2, 2))
+    assert result.before
+    assert "shard" not in result.summary
+
+
+def test_a_shard_of_other_settings_is_not_put_together(whole, call, tmp_path):
+    call(tmp_path, shard=Shard(1, 2), eps="0.2")
+    result = call(tmp_path, shard=Shard(2, 2))
+    assert result.waiting == ("1/2 (there with other settings: eps: 0.2 there, 0.1 now)",)
+    with pytest.raises(ValueError, match=r"summary-1-of-2\.json is of .*eps: 0\.2 there, 0\.1 now"):
+        call(tmp_path, shard=Shard(1, 2))
+    call(tmp_path, shard=Shard(1, 2), fresh=True)
+    same_results(tmp_path, whole)
+
+
+def test_a_shard_that_was_changed_is_refused(call, tmp_path):
+    call(tmp_path, shard=Shard(1, 2))
+    rows = tmp_path / "rows-1-of-2.jsonl"
+    rows.write_text(rows.read_text().replace('"certified": false', '"certified": true', 1))
+    with pytest.raises(ValueError, match=r"rows-1-of-2\.jsonl is damaged \(summary-1-of-2\.json was not made from it"):
+        call(tmp_path, shard=Shard(2, 2))
+    with pytest.raises(ValueError, match=r"rows-1-of-2\.jsonl is damaged"):
+        call(tmp_path, shard=Shard(1, 2))
+    assert not (tmp_path / "summary.json").exists()
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", "[" * 100_000], ids=lambda content: content[:3])
+def test_a_damaged_summary_is_refused(call, tmp_path, content):
+    (tmp_path / "summary.json").write_text(content)
+    with pytest.raises(ValueError, match=r"summary\.json is damaged .*--fresh"):
+        call(tmp_path)
+    call(tmp_path, fresh=True, attacks=())
+    assert names(tmp_path) == FINISHED
+
+
+def test_two_at_once(call, tmp_path):
+    with (
+        FileLock(tmp_path / ".rows-1-of-2.lock"),
+        pytest.raises(ValueError, match="another process is evaluating digits test 1/2 into"),
+    ):
+        call(tmp_path, shard=Shard(1, 2))
+    call(tmp_path, shard=Shard(1, 2))
+
+
+def boasting(network, x, eps, y=None, **options):
+    """A certificate that claims everything."""
+    honest = certify(network, x, eps, y, **options)
+    return Certificate(honest.prediction, torch.ones_like(honest.radius), honest.prediction == y)
+
+
+def test_a_wrong_certificate_is_found(call, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr("linfdist.evaluate.rows.certify", boasting)
+        with pytest.raises(Violated, match=r"image \d+: certified at eps = 0\.1, but pgd makes it class") as caught:
+            call(tmp_path)
+    indices = [violation.row["index"] for violation in caught.value.violations]
+    pictures = {f"violation-{index}.{end}" for index in indices for end in ("png", "json")}
+    assert names(tmp_path) == {"rows.jsonl.part"} | pictures  # nothing is finished
+    network_sees = json.loads((tmp_path / f"violation-{indices[0]}.json").read_text())
+    assert network_sees["row"]["certified"] is True
+    assert torch.tensor(network_sees["attacked"]["pgd"]).shape == (1, 8, 8)
+    # what contradicted itself was not kept, so an honest certificate goes on
+    call(tmp_path)
+    assert all(row["radius"] < 1 for row in read(tmp_path)[0])
+
+
+def test_a_wrong_row_is_found_when_shards_are_put_together(call, tmp_path):
+    """Even by a process that saw nothing of it."""
+    call(tmp_path, shard=Shard(1, 2))
+    rows_file, summary_file = tmp_path / "rows-1-of-2.jsonl", tmp_path / "summary-1-of-2.json"
+    rows = [json.loads(line) for line in rows_file.read_text().splitlines()]
+    wrong = next(row for row in rows if row["attacks"].get("pgd", {}).get("broken"))
+    wrong["radius"] = 0.9
+    rows_file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    sha256 = hashlib.sha256(rows_file.read_bytes()).hexdigest()
+    summary_file.write_text(json.dumps({**json.loads(summary_file.read_text()), "rows_sha256": sha256}))
+    with pytest.raises(Violated, match=rf"image {wrong['index']}: radius 0\.9, but pgd makes it class"):
+        call(tmp_path, shard=Shard(2, 2))
+    assert {f"violation-{wrong['index']}.{end}" for end in ("png", "json")} <= names(tmp_path)
+    assert not (tmp_path / "summary.json").exists()
+
+
+def test_a_wrong_radius_is_found_by_the_gallery(call, tmp_path, monkeypatch):
+    """Attacks at eps say nothing about radii beyond it; the search for the smallest perturbation does."""
+
+    def longer(network, x, eps, y=None, **options):
+        honest = certify(network, x, eps, y, **options)
+        radius = torch.where(honest.certified, honest.radius + 0.5, honest.radius)
+        return dataclasses.replace(honest, radius=radius)
+
+    monkeypatch.setattr("linfdist.evaluate.rows.certify", longer)
+    monkeypatch.setattr("linfdist.evaluate.gallery.ROUNDS", 4)
+    with pytest.raises(Violated, match=r"radius 0\.\d+, but class \d with a perturbation of 0\.\d+"):
+        call(tmp_path)
+    assert any(name.startswith("violation-") for name in names(tmp_path))
+    assert not (tmp_path / "summary.json").exists()
+
+
+def test_bad_arguments(call, tmp_path):
+    for change, told in [
+        ({"eps": "1.5"}, "more than 1"),
+        ({"method": "milp"}, "method = 'milp': must be one of box, margin"),
+        ({"attacks": ("pdg",)}, "pdg"),
+        ({"limit": 0}, "limit = 0: must be at least 1"),
+        ({"batch": 0}, "batch = 0: must be at least 1"),
+    ]:
+        with pytest.raises(ValueError, match=told):
+            call(tmp_path, **change)
+    assert names(tmp_path) == set()
