@@ -1,0 +1,45 @@
+"""The commands that repeat a run."""
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from .. import data, recipes
+from .rows import attack_names
+from .run import Run
+
+
+def commands(run: Run) -> list[str]:
+    """Train (if the recipe is known), evaluate, report; they speak of a folder runs/NAME, never of this machine."""
+    folder = f"runs/{run.name}"
+    lines = [] if run.recipe is None else [["linfdist", "train", *_recipe(run.recipe, folder), "--out", folder]]
+    evaluate = ["linfdist", "evaluate", folder, "--eps", str(run.summary["eps"])]
+    evaluate += ["--method", str(run.summary["method"])]
+    names = attack_names(run.rows)
+    if names:
+        evaluate += ["--attack", ",".join(names)]
+    name, split = run.summary.get("data"), run.summary.get("split", "test")
+    if split != "test":
+        evaluate += ["--split", str(split)]
+    if run.recipe is None and name:
+        evaluate += ["--data", str(name)]
+    if name in data.NAMES and len(run.rows) != getattr(data.info(str(name)), str(split), len(run.rows)):
+        evaluate += ["--limit", str(len(run.rows))]
+    lines += [evaluate, ["linfdist", "report", folder]]
+    return [shlex.join(line) for line in lines]
+
+
+def _recipe(values: Mapping[str, Any], folder: str) -> list[str]:
+    """A shipped recipe with its changes, if that gives these very settings; else the file kept in the run."""
+    try:
+        stored = recipes.Recipe.model_validate(dict(values)).model_dump(exclude={"source"})
+        shipped = recipes.load(str(values["name"]))
+        known = shipped.model_dump()
+        changed = {key: value for key, value in stored.items() if known[key] != value}
+        settings = [f"{key}={'none' if value is None else value}" for key, value in changed.items()]
+        again = recipes.override(shipped, settings).model_dump(exclude={"source"})
+    except (KeyError, ValueError, recipes.RecipeError):
+        return [f"{folder}/recipe.json"]
+    if again != stored:
+        return [f"{folder}/recipe.json"]
+    return [shipped.name, *(word for setting in settings for word in ("--set", setting))]

@@ -1,0 +1,258 @@
+"""One self-contained page: no script, no request to anywhere. Everything that comes from a file is escaped."""
+
+import base64
+import html
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from importlib.resources import files
+from string import Template
+
+from .. import data
+from . import tables
+from .commands import commands
+from .digits import down, nearest, percent, up
+from .gallery import captions, magnification, pictures, png
+from .plots import Chart
+from .published import beside
+from .run import Run
+
+ARCHITECTURES = {
+    "dist_net": "ℓ∞-dist Net",
+    "dist_net_mlp": "ℓ∞-dist Net+MLP",
+    "conv_dist_net_mlp": "Conv ℓ∞-dist Net+MLP",
+}
+
+
+def page(run: Run, charts: Mapping[str, Chart]) -> str:
+    """The whole page; the same run gives the same text."""
+    parts = [
+        _headline(run),
+        _section("Beside the published numbers", _comparison(run)),
+        _section("How far the proof reaches", _figure(charts, "certified_accuracy", "Certified accuracy by radius")),
+        _section("How tight the proof is", _tightness(run, charts)),
+        _section("Classes", _classes(run, charts)),
+        _section("The most and the least robust images", _gallery(run)),
+        _section("Training", _training(run, charts)),
+        _section("Where the numbers come from", _card(run)),
+    ]
+    template = Template((files(__package__) / "template.html").read_text(encoding="utf-8"))
+    return template.substitute(title=_text(run.name), subtitle=_subtitle(run), body="\n".join(filter(None, parts)))
+
+
+def _text(value: object) -> str:
+    return html.escape(str(value), quote=True)
+
+
+def _section(title: str, content: str) -> str:
+    return f"<section>\n<h2>{_text(title)}</h2>\n{content}\n</section>" if content else ""
+
+
+def _table(
+    head: Iterable[str], rows: Iterable[Iterable[str]], classes: Iterable[str] = (), text_columns: int = 1
+) -> str:
+    """Cells are HTML already; all but the first `text_columns` are numbers."""
+
+    def cells(values: Iterable[str], tag: str) -> str:
+        kinds = ("" if column < text_columns else ' class="n"' for column in range(1000))
+        return "".join(f"<{tag}{kind}>{value}</{tag}>" for value, kind in zip(values, kinds, strict=False))
+
+    body = [cells(row, "td") for row in rows]
+    marks = list(classes) or [""] * len(body)
+    lines = (
+        f'<tr class="{mark}">{row}</tr>' if mark else f"<tr>{row}</tr>" for row, mark in zip(body, marks, strict=True)
+    )
+    return f'<div class="wide"><table>\n<tr>{cells(head, "th")}</tr>\n' + "\n".join(lines) + "\n</table></div>"
+
+
+def _data_uri(image: bytes) -> str:
+    return "data:image/png;base64," + base64.b64encode(image).decode("ascii")
+
+
+def _figure(charts: Mapping[str, Chart], name: str, alt: str) -> str:
+    if name not in charts:
+        return ""
+    chart = charts[name]
+    return (
+        f'<figure><picture><source media="(prefers-color-scheme: dark)" srcset="{_data_uri(chart.dark)}">'
+        f'<img src="{_data_uri(chart.light)}" alt="{_text(alt)}"></picture></figure>'
+    )
+
+
+def _subtitle(run: Run) -> str:
+    name, split = run.summary.get("data", "unknown data"), run.summary.get("split", "test")
+    return f"{_text(name)} {_text(split)}, {len(run.rows):,} images, ε = {_text(run.summary['eps'])}"
+
+
+def _headline(run: Run) -> str:
+    counted, n = tables.counts(run.rows), len(run.rows)
+    cards = [("", f"{nearest(percent(counted.clean, n), 2)} %", "clean accuracy")]
+    if counted.robust is not None:
+        cards.append(("broken", f"{up(percent(counted.robust, n), 2)} %", f"survive {' and '.join(counted.surviving)}"))
+    cards.append(
+        ("proved", f"{down(percent(counted.certified, n), 2)} %", f"proved robust at ε = {run.summary['eps']}")
+    )
+    cards.append(("proved", down(tables.mean_radius(run.rows), 4), "mean proved radius, errors as 0"))
+    boxes = (f'<div class="number {kind}"><b>{_text(value)}</b>{_text(name)}</div>' for kind, value, name in cards)
+    return '<div class="numbers">' + "".join(boxes) + "</div>"
+
+
+def _comparison(run: Run) -> str:
+    counted, n = tables.counts(run.rows), len(run.rows)
+    name, model = str(run.summary.get("data", "")), run.recipe.get("model") if run.recipe else None
+    published = beside(name, run.eps)
+    robust = "–" if counted.robust is None else up(percent(counted.robust, n), 2)
+    own = [_text(ARCHITECTURES.get(str(model), run.name)), "this run", nearest(percent(counted.clean, n), 2), robust]
+    rows, marks = [[*own, down(percent(counted.certified, n), 2)]], ["this"]
+    notes: dict[str, int] = {}
+    for row in published:
+        mark = f" [{notes.setdefault(row.note, len(notes) + 1)}]" if row.note else ""
+        source = (
+            f"{_text(row.cited)}, cited in Table {row.table}" if row.cited else f"Zhang et al., 2021, Table {row.table}"
+        )
+        numbers = ["–" if value is None else str(value) for value in (row.test, row.robust, row.certified)]
+        rows.append([_text(row.method), source + mark, *numbers])
+        marks.append("same" if row.model is not None and row.model == model else "")
+    table = _table(["method", "source", "clean, %", "robust, %", "certified, %"], rows, marks, text_columns=2)
+    lines = [f"[{number}] {_text(note)}" for note, number in notes.items()]
+    if published:
+        lines.append("Published numbers are as printed in the paper; its robust accuracy is under PGD with 20 steps.")
+        lines.append(_text(_comparable(run, name)))
+    else:
+        lines.append(
+            f"The paper has no result for {_text(name or 'this data set')} at ε = {_text(run.summary['eps'])}."
+        )
+    if counted.surviving:
+        lines.append(f"Robust accuracy of this run: what survives {_text(' and '.join(counted.surviving))}.")
+    return table + "".join(f'<p class="note">{line}</p>' for line in lines if line)
+
+
+def _comparable(run: Run, name: str) -> str:
+    """A warning where this run was not measured on the same images as the paper's."""
+    split = run.summary.get("split", "test")
+    full = data.info(name).test if name in data.NAMES else None
+    if split != "test":
+        return f"Not comparable: this run was measured on the {split} split."
+    if full is not None and len(run.rows) != full:
+        return f"Not quite comparable: this run was measured on {len(run.rows):,} of {full:,} test images."
+    return ""
+
+
+def _tightness(run: Run, charts: Mapping[str, Chart]) -> str:
+    fate, n = tables.fates(run.rows), len(run.rows)
+    counted, method = tables.counts(run.rows), str(run.summary["method"])
+    parts = []
+    if counted.robust is None:
+        parts.append(
+            "<p>No attack was run: <code>linfdist evaluate --attack strong</code> shows how tight the proof is.</p>"
+        )
+    else:
+        strongest = min(counted.surviving, key=lambda name: counted.surviving[name])
+        gap = percent(counted.robust - counted.certified, n)
+        parts.append(
+            f"<p>Certified accuracy is <b>{up(gap, 2)} points</b> below what survives every attack: "
+            f"{fate.undecided:,} of {n:,} images are neither proved nor broken. "
+            f"The strongest single attack is {_text(strongest)}.</p>"
+        )
+        names = list(counted.surviving)
+        rows = [
+            [_text(name), up(percent(counted.surviving[name], n), 2),
+             up(percent(counted.surviving[name] - counted.certified, n), 2)]
+            for name in names
+        ]  # fmt: skip
+        rows.append(["all together", up(percent(counted.robust, n), 2), up(gap, 2)])
+        parts.append(_table(["attack", "survive, %", "points above certified"], rows))
+    parts.append(_figure(charts, "fates", "What is known of the images at epsilon"))
+    gained = tables.gain(run.rows, run.eps, method)
+    if gained:
+        parts.append(
+            f"<h3>{_text(method)} against the margin</h3>"
+            f"<p>Mean radius of correctly classified images: {down(gained.mean_margin, 4)} by the margin, "
+            f"<b>{down(gained.mean_radius, 4)}</b> by {_text(method)}. Proved at ε: "
+            f"{gained.certified_by_margin:,} images by the margin, {counted.certified:,} by {_text(method)}.</p>"
+        )
+        parts.append(_figure(charts, "margin_vs_method", "Radii by the margin and by the method"))
+    return "\n".join(filter(None, parts))
+
+
+def _classes(run: Run, charts: Mapping[str, Chart]) -> str:
+    rows = [
+        [_text(run.classes[line.label]), f"{line.n:,}", nearest(percent(line.clean, line.n), 1),
+         down(percent(line.certified, line.n), 1), down(line.median, 4)]
+        for line in tables.by_class(run.rows)
+    ]  # fmt: skip
+    table = _table(["class", "images", "clean, %", "certified, %", "median radius"], rows)
+    errors = tables.worst_confusions(tables.confusion(run.rows, len(run.classes)))
+    listed = "; ".join(f"{_text(run.classes[i])} as {_text(run.classes[j])} ({images:,})" for i, j, images in errors)
+    common = f"<p>Commonest errors: {listed}.</p>" if listed else "<p>No image is misclassified.</p>"
+    return "\n".join(
+        [
+            _figure(charts, "radius_by_class", "Histograms of the proved radius, one per class"),
+            '<div class="pair"><div>' + _figure(charts, "confusion", "Confusion matrix") + common + "</div>",
+            f"<div>{table}</div></div>",
+        ]
+    )
+
+
+def _gallery(run: Run) -> str:
+    if run.gallery is None:
+        return ""
+    parts = [
+        "<p>Image, smallest successful attack found, and their difference, magnified. The true robust radius lies "
+        'between the <span class="proved">proved radius</span> and the <span class="broken">attack size</span>.</p>'
+    ]
+    for title, half in run.gallery.halves.items():
+        figures = []
+        for exhibit in half:
+            views = "".join(
+                f'<img src="{_data_uri(png(picture))}" alt="{alt}">'
+                for picture, alt in zip(pictures(exhibit), ("image", "attacked image", "difference"), strict=True)
+            )
+            proved, broken = captions(exhibit, run.gallery.classes)
+            figures.append(
+                f'<figure><div class="views">{views}</div><figcaption><span class="proved">{_text(proved)}</span><br>'
+                f'<span class="broken">{_text(broken)}</span><br>'
+                f"difference × {magnification(exhibit)}, index {exhibit.index}</figcaption></figure>"
+            )
+        parts.append(f'<h3>{_text(title)}</h3>\n<div class="gallery">' + "\n".join(figures) + "</div>")
+    return "\n".join(parts)
+
+
+def _training(run: Run, charts: Mapping[str, Chart]) -> str:
+    if not run.metrics:
+        return ""
+    images = f"{run.recipe['holdout']:,} held-out" if run.recipe and run.recipe.get("holdout") else "1,000"
+    return _figure(charts, "training", "Accuracy, loss and p by epoch") + (
+        f'<p class="note">Clean and certified accuracy at p = ∞ on {images} training images, while p grows.</p>'
+    )
+
+
+def _card(run: Run) -> str:
+    summary = run.summary
+    split, name = summary.get("split", "test"), summary.get("data", "unknown data")
+    facts = {
+        "model sha256": f"<code>{_text(summary['model_sha256'])}</code>",
+        "method": _text(summary["method"]),
+        "ε": f"{_text(summary['eps'])}, exactly {_fraction(run.eps)}",
+        "images": f"{len(run.rows):,}, {_text(split)} split of {_text(name)}",
+    }
+    if run.recipe:
+        facts["recipe"] = f"{_text(run.recipe.get('name', ''))}: {_text(run.recipe.get('source', ''))}"
+    seconds = summary.get("seconds")
+    for part, value in sorted(seconds.items()) if isinstance(seconds, dict) else []:
+        facts[f"{_text(part)} took"] = f"{value:.1f} s" if isinstance(value, float) else f"{_text(value)} s"
+    parts = [_table(["", ""], ([name, value] for name, value in facts.items()), text_columns=2)]
+    parts.append("<h3>To reproduce</h3>\n<pre><code>" + _text("\n".join(commands(run))) + "</code></pre>")
+    if run.recipe:
+        settings = "\n".join(f"{key} = {value}" for key, value in run.recipe.items() if value is not None)
+        parts.append(
+            f"<details><summary>All settings of the recipe</summary><pre><code>{_text(settings)}</code></pre></details>"
+        )
+    parts.append(
+        '<p class="note">Proved numbers are rounded down, what attacks left standing is rounded up. '
+        "Radii and ε are in pixels of [0, 1].</p>"
+    )
+    return "\n".join(parts)
+
+
+def _fraction(value: Fraction) -> str:
+    return f"{value.numerator}/{value.denominator}"

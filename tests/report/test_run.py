@@ -1,0 +1,188 @@
+"""Reading a run: what is missing or wrong is said clearly."""
+
+import json
+
+import pytest
+
+from linfdist.files import load_tensors, save_tensors
+from linfdist.report.run import read_run
+
+
+def edit_rows(run, change):
+    path = run / "rows.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    change(rows)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def edit_summary(run, **changes):
+    path = run / "summary.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def test_everything_is_read(run):
+    content = read_run(run)
+    assert len(content.rows) == 450
+    assert content.classes == tuple("0123456789")
+    assert content.recipe["name"] == "digits-quick"
+    assert len(content.metrics) == 6
+    assert len(content.gallery.exhibits) == 6
+    assert [len(half) for half in content.gallery.halves.values()] == [3, 3]
+
+
+def test_rows_and_summary_are_enough(run):
+    for name in ("recipe.json", "metrics.jsonl", "gallery.safetensors", "model.safetensors"):
+        (run / name).unlink()
+    content = read_run(run)
+    assert (content.recipe, content.metrics, content.gallery) == (None, (), None)
+
+
+def test_class_names(run):
+    """Those of the summary, else those of the gallery, else numbers."""
+    tensors, header = load_tensors(run / "gallery.safetensors")
+    save_tensors(run / "gallery.safetensors", tensors, header | {"classes": list("abcdefghij")})
+    edit_summary(run, classes=["zero", "one"])
+    assert read_run(run).classes == ("zero", "one", *"23456789")
+    edit_summary(run, classes=None)
+    assert read_run(run).classes == tuple("abcdefghij")
+    (run / "gallery.safetensors").unlink()
+    assert read_run(run).classes == tuple("0123456789")
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "summary.json"])
+def test_missing(run, name):
+    (run / name).unlink()
+    with pytest.raises(FileNotFoundError, match=f"has no {name}; `linfdist evaluate` writes it"):
+        read_run(run)
+
+
+def test_no_folder(tmp_path):
+    with pytest.raises(FileNotFoundError, match="is no folder"):
+        read_run(tmp_path / "absent")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("radius", None, "line 3: radius must be a finite number"),
+        ("radius", -0.1, "line 3: radius must be a finite number"),
+        ("radius", float("nan"), "line 3: is not valid JSON"),
+        ("certified", 1, "line 3: certified must be true or false"),
+        ("label", True, "line 3: label must be a whole number"),
+        ("prediction", -1, "line 3: prediction must be a whole number"),
+        ("attacks", [], "line 3: attacks must be a JSON object"),
+        ("attacks", {"pgd": {"broken": None}}, "attack pgd: broken must be true or false"),
+        ("index", 0, "the same index twice"),
+    ],
+)
+def test_a_damaged_row(run, key, value, message):
+    edit_rows(run, lambda rows: rows[2].update({key: value}))
+    with pytest.raises(ValueError, match=message):
+        read_run(run)
+
+
+def test_no_rows(run):
+    (run / "rows.jsonl").write_text("")
+    with pytest.raises(ValueError, match="is empty"):
+        read_run(run)
+
+
+def first(rows, certified):
+    return next(row for row in rows if row["certified"] is certified and row["prediction"] == row["label"])
+
+
+def test_a_certified_error_is_refused(run):
+    edit_rows(run, lambda rows: first(rows, True).update(label=9, prediction=8))
+    with pytest.raises(ValueError, match="certified, but predicted 8 for label 9"):
+        read_run(run)
+
+
+@pytest.mark.parametrize("certified", [True, False])
+def test_an_attack_within_the_proof_is_refused(run, certified):
+    """Whether it is within eps, or only within the radius."""
+
+    def change(rows):
+        for row in rows:
+            row["attacks"] = {"pgd": {"broken": False, "size": 0.1}} if row["prediction"] == row["label"] else {}
+        victim = next(row for row in rows if row["certified"] is certified and row["attacks"] and row["radius"] > 0)
+        victim["attacks"]["pgd"] = {"broken": True, "size": 0.1 if certified else victim["radius"]}
+
+    edit_rows(run, change)
+    with pytest.raises(ValueError, match="the certificate is wrong"):
+        read_run(run)
+
+
+def test_an_image_that_was_not_attacked_is_refused(run):
+    edit_rows(run, lambda rows: first(rows, True).update(attacks={"pgd": {"broken": False, "size": 0.1}}))
+    with pytest.raises(ValueError, match="was not attacked by pgd, others were"):
+        read_run(run)
+
+
+@pytest.mark.parametrize("change", [{"n": 449}, {"clean": 100.0}, {"certified": 99.0}, {"certified": None}])
+def test_summary_of_other_rows(run, change):
+    edit_summary(run, **change)
+    with pytest.raises(ValueError, match=r"but rows\.jsonl gives"):
+        read_run(run)
+
+
+def test_summary_without_eps(run):
+    path = run / "summary.json"
+    summary = json.loads(path.read_text())
+    del summary["eps"], summary["method"]
+    path.write_text(json.dumps(summary))
+    with pytest.raises(ValueError, match="has no eps, method"):
+        read_run(run)
+
+
+def test_eps_as_a_number_is_refused(run):
+    edit_summary(run, eps=0.1)
+    with pytest.raises(ValueError, match="must be text"):
+        read_run(run)
+
+
+def test_metrics_end_where_they_were_cut_off(run):
+    path = run / "metrics.jsonl"
+    path.write_text(path.read_text()[:-30])
+    assert len(read_run(run).metrics) == 5
+
+
+def change_gallery(run, **changes):
+    tensors, header = load_tensors(run / "gallery.safetensors")
+    save_tensors(run / "gallery.safetensors", tensors, header | changes)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("radius", 0.123, "another evaluation"),
+        ("index", 10**6, "another evaluation"),
+        ("size", -1.0, "out of range"),
+        ("size", "large", "damaged header entry"),
+    ],
+)
+def test_a_gallery_of_another_evaluation(run, key, value, message):
+    header = load_tensors(run / "gallery.safetensors")[1]
+    change_gallery(run, **{key: [value, *header[key][1:]]})
+    with pytest.raises(ValueError, match=message):
+        read_run(run)
+
+
+def test_a_gallery_that_breaks_a_proof(run):
+    header = load_tensors(run / "gallery.safetensors")[1]
+    change_gallery(run, size=[*header["size"][:-1], header["radius"][-1]])
+    with pytest.raises(ValueError, match="the certificate is wrong"):
+        read_run(run)
+
+
+def test_halves_when_images_were_left_out(run):
+    """Images that no attack broke are not in the file; the others must not change sides."""
+    tensors, header = load_tensors(run / "gallery.safetensors")
+    kept = {key: values[2:] if key != "classes" else values for key, values in header.items()}
+    save_tensors(run / "gallery.safetensors", {name: tensor[2:] for name, tensor in tensors.items()}, kept)
+    assert [len(half) for half in read_run(run).gallery.halves.values()] == [1, 3]
+
+
+def test_a_damaged_gallery(run):
+    (run / "gallery.safetensors").write_bytes(b"not tensors")
+    with pytest.raises(ValueError, match="not a safetensors file"):
+        read_run(run)
