@@ -1,9 +1,9 @@
-"""What a command is given to work on: a network in a file, or the folder of a run with its recipe."""
+"""What a command is given to work on: a network in a file, the folder of a run with its recipe, or a name in the zoo."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from linfdist import models, recipes
+from linfdist import recipes, zoo
 from linfdist.models import PixelNet
 from linfdist.models.saved import FILE
 from linfdist.recipes import Recipe
@@ -11,7 +11,7 @@ from linfdist.recipes import Recipe
 
 @dataclass(frozen=True)
 class Source:
-    """A network in eval mode, the file it is from, the folder of that file, and the recipe there, if any."""
+    """A network in eval mode, the file it is from, the folder for results, and the recipe, if any."""
 
     network: PixelNet
     model_file: Path
@@ -35,8 +35,14 @@ class Source:
 
 
 def open_source(path: Path) -> Source:
-    """A model.safetensors, or the folder of a finished run; OSError or ValueError says what is wrong."""
-    network = models.load(path)
+    """A model.safetensors, the folder of a finished run, or a name of the zoo, whose results go into runs/NAME.
+
+    OSError or ValueError says what is wrong.
+    """
+    network = zoo.load(path)
+    if not path.exists():
+        name = str(path)
+        return Source(network, zoo.file(name), Path("runs") / name, Recipe.model_validate(zoo.card(name).recipe))
     folder = path if path.is_dir() else path.parent
     recipe_file = folder / "recipe.json"
     recipe = recipes.load(recipe_file) if recipe_file.exists() else None

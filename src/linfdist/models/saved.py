@@ -9,14 +9,23 @@ from torch import Tensor, nn
 
 from ..files import load_tensors, save_tensors
 from .base import PixelNet
+from .compact import compress, expand, matrices
 from .config import from_config
 
 FILE = "model.safetensors"
 
 
-def save(network: PixelNet, path: Path, header: Mapping[str, Any]) -> None:
-    """Write the network, atomically; `header` is kept beside its configuration."""
-    save_tensors(path, network.state_dict(), {**header, "config": network.config})
+def save(network: PixelNet, path: Path, header: Mapping[str, Any], compact: bool = False) -> None:
+    """Write the network, atomically; `header` is kept beside its configuration.
+
+    compact: half the size, by rounding all matrices to 16 bits. That makes another network of the same kind: what
+    `load` gives, on every machine the same, is what is to be measured and certified, not what was saved.
+    """
+    tensors: dict[str, Tensor] = network.state_dict()
+    content = {**header, "config": network.config}
+    if compact:
+        tensors, content["steps"] = compress(tensors, matrices(network))
+    save_tensors(path, tensors, content)
 
 
 def load(source: str | Path) -> PixelNet:
@@ -36,23 +45,25 @@ def load(source: str | Path) -> PixelNet:
     tensors, header = load_tensors(path)
     if not isinstance(header.get("config"), dict):
         raise ValueError(f"{path} holds no network: its header has no configuration")
-    network = _build(header["config"], tensors, path)
+    network = _describe(header["config"], tensors, path)
+    if "steps" in header:
+        tensors = expand(tensors, header["steps"], network, path)
+    _check_fit(network, tensors, path)
+    network = network.to_empty(device="cpu")
     load_into(network, tensors, path)
     return network
 
 
-def _build(config: Mapping[str, Any], tensors: Mapping[str, Tensor], path: Path) -> PixelNet:
-    """The network, with memory for its weights only once those of the file are known to fit: a header is only words."""
+def _describe(config: Mapping[str, Any], tensors: Mapping[str, Tensor], path: Path) -> PixelNet:
+    """The network without memory for its weights, until those of the file are known to fit: a header is only words."""
     depth = config.get("depth")
     if isinstance(depth, int) and depth > len(tensors):
         raise ValueError(f"{path} describes {depth} layers, but holds {len(tensors)} tensors")
     try:
         with torch.device("meta"):
-            network = from_config(config)
+            return from_config(config)
     except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(f"{path} describes a network that cannot be built: {error}") from None
-    _check_fit(network, tensors, path)
-    return network.to_empty(device="cpu")
 
 
 def load_into(module: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:

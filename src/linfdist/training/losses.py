@@ -49,9 +49,9 @@ def worst_margins(head: Head, features: Tensor, y: Tensor, eps: float) -> Tensor
     radius = eps * first.abs().sum(1)  # (hidden,)
     upper, lower = torch.tanh(centre + radius), torch.tanh(centre - radius)
     mid, half = (upper + lower) / 2, (upper - lower) / 2
-    difference = second[None] - second[y][:, None]  # (B, M, hidden)
-    offset = head.output.bias[None] - head.output.bias[y][:, None]  # (B, M)
-    return torch.einsum("bmh,bh->bm", difference, mid) + torch.einsum("bmh,bh->bm", difference.abs(), half) + offset
+    z = F.linear(mid, second, head.output.bias)  # (B, M)
+    spread = (second[None] - second[y][:, None]).abs()  # (B, M, hidden)
+    return z - z.gather(1, y[:, None]) + torch.einsum("bmh,bh->bm", spread, half)
 
 
 def ibp_loss(head: Head, features: Tensor, z: Tensor, y: Tensor, eps: float, kappa: float) -> Tensor:

@@ -1,0 +1,76 @@
+"""Larger networks that compute the same: starts for the training of deeper and wider ones. At p = inf only."""
+
+import math
+
+import torch
+
+from ..nn import Box, DistLinear, MeanShift
+from .base import PixelNet
+from .config import from_config
+from .dist_net import DistNet, DistNetMLP
+
+
+@torch.no_grad()
+def deepen(network: PixelNet, noise: float = 0.0) -> PixelNet:
+    """The same network with one hidden layer more, the identity, after the others; for fully connected ones.
+
+    With w[k, k] = -C and 0 elsewhere, max_i |x_i - w[k, i]| = x_k + C for all x with |x_i| <= C/2, and the shift takes
+    C away. The features lie in such a range for every image of [0, 1]: their box says so. What is left is the rounding
+    of x_k + C, half an ulp of it, by which the features move. noise: the standard deviation of the weights that are 0
+    otherwise, for a start like `identity_init`; C is then larger by the largest of them.
+    """
+    if not isinstance(network, DistNet | DistNetMLP):
+        raise TypeError(f"only DistNet and DistNetMLP can be deepened, not {type(network).__name__}")
+    config = network.config
+    if isinstance(network, DistNet) and config["depth"] < 2:
+        raise ValueError("a DistNet of depth 1 has no hidden layer to follow: build a new one of depth 2")
+    deeper = from_config({**config, "depth": config["depth"] + 1})
+    own = deeper.state_dict()
+    for name, tensor in network.state_dict().items():
+        own[name].copy_(tensor)  # names stay: the new layer is the last one of the body
+    added = [layer for layer in deeper.body if isinstance(layer, DistLinear)][-1]
+    added.weight.normal_(0, noise) if noise else added.weight.zero_()
+    shift = float(math.ceil(2 * _range(network) + float(added.weight.abs().max())))  # whole, hence exact
+    added.weight.fill_diagonal_(-shift)
+    last = list(deeper.body)[-1]
+    if isinstance(last, MeanShift):
+        last.running_mean.fill_(shift)
+    elif added.bias is not None:
+        added.bias.fill_(-shift)
+    return deeper
+
+
+@torch.no_grad()
+def widen(network: PixelNet, factor: int, noise: float = 0.0) -> PixelNet:
+    """The same network with `factor` copies of every hidden neuron (channel), the k-th neuron's at k, width + k, ...
+
+    A distance does not change when coordinates are repeated, so the features and the logits of a plain net keep their
+    bits. A head's sums are split over the copies, and rounded anew. At finite p every distance grows by factor^(1/p),
+    and copies stay alike in training unless something tells them apart: noise, a standard deviation, is added to the
+    weights of all copies but the first. Then the network is not quite the same.
+    """
+    if factor < 1:
+        raise ValueError(f"factor = {factor}: must be at least 1")
+    wider = from_config({**network.config, "width": factor * network.config["width"]})
+    own = wider.state_dict()
+    for name, tensor in network.state_dict().items():
+        times = [new // old for new, old in zip(own[name].shape, tensor.shape, strict=True)]
+        own[name].copy_(tensor.repeat(times))  # what has grown is tiled
+        if name == "head.hidden.weight":
+            own[name].div_(math.sqrt(factor))  # it is divided by the root of its inputs, and adds up the copies
+        elif noise and name.endswith("weight") and times[0] > 1:
+            copies = own[name][len(tensor) :]
+            copies.add_(torch.randn_like(copies), alpha=noise)
+    return wider
+
+
+def _range(network: PixelNet) -> float:
+    """The largest |feature| over all images of [0, 1], or somewhat more."""
+    training = network.training
+    shape = (1, *network.shape)
+    weight = next(network.parameters())
+    try:
+        box = network.eval().features_box(Box(weight.new_zeros(shape), weight.new_ones(shape)))
+    finally:
+        network.train(training)
+    return max(float(side.abs().max()) for side in box)

@@ -1,0 +1,122 @@
+"""A table of the paper with our numbers beside its own, as text: for the terminal and for pages alike."""
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import NamedTuple
+
+from ..report.digits import down, nearest, up
+from ..report.published import Result, tables
+from .plan import Planned, Scale, plan
+from .rows import Row
+
+NETWORKS = {
+    "dist_net": "ℓ∞-dist Net",
+    "dist_net_mlp": "ℓ∞-dist Net+MLP",
+    "conv_dist_net_mlp": "conv ℓ∞-dist Net+MLP",
+}
+NONE = "–"
+
+
+class Quantity(NamedTuple):
+    """A pair of columns. published, measured: where the numbers are; rounded: what is proved never up, what survives
+    attacks never down."""
+
+    heading: str
+    published: str
+    measured: str
+    rounded: Callable[[Fraction | float, int], str]
+
+
+_ACCURACIES = (
+    Quantity("clean", "test", "clean", nearest),
+    Quantity("robust", "robust", "robust", up),
+    Quantity("certified", "certified", "certified", down),
+)
+_QUANTITIES: dict[int, tuple[Quantity, ...]] = {
+    4: (Quantity("seconds an epoch", "seconds_per_epoch", "seconds_per_epoch", nearest),),
+    7: (
+        Quantity("train", "train", "train_clean", nearest),
+        Quantity("test", "test", "clean", nearest),
+        Quantity("certified", "certified", "certified", down),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """headings: the first `words` of them are of text, the others of numbers."""
+
+    title: str
+    headings: list[str]
+    words: int
+    lines: list[list[str]]
+
+
+def compare(table: int, scale: Scale, rows: Sequence[Row]) -> Comparison:
+    """All published rows in the paper's order, baselines marked as cited, then those that only we have.
+
+    Ours are means over the runs, with the standard deviation if there are several.
+    """
+    published, planned = tables()[table], plan(table, scale)
+    quantities = _QUANTITIES.get(table, _ACCURACIES)
+    lines = []
+    for result in published.rows:
+        ours = next((each for each in planned if each.published is result), None)
+        lines.append(_line(result.data, _name(result), _network(result.model), result, ours, quantities, rows))
+    for own in (each for each in planned if each.published is None):
+        lines.append(_line(own.recipe.data, own.label, _network(own.recipe.model), None, own, quantities, rows))
+    headings = ["data", "row", "network"]
+    headings += [f"{each.heading}, {whose}" for each in quantities for whose in ("paper", "here")] + ["runs"]
+    kept = [k for k in range(len(headings)) if k > 2 or len({line[k] for line in lines}) > 1]
+    kept = [k for k in kept if k != 2 or table == 3]  # elsewhere the row's name says it
+    return Comparison(
+        title=f"Table {table}: {published.title}",
+        headings=[headings[k] for k in kept],
+        words=sum(k <= 2 for k in kept),
+        lines=[[line[k] for k in kept] for line in lines],
+    )
+
+
+def _name(result: Result) -> str:
+    return result.method if result.cited is None else f"{result.method} (cited: {result.cited})"
+
+
+def _network(model: str | None) -> str:
+    return NONE if model is None else NETWORKS[model]
+
+
+def _line(
+    data: str,
+    name: str,
+    network: str,
+    result: Result | None,
+    ours: Planned | None,
+    quantities: Sequence[Quantity],
+    rows: Sequence[Row],
+) -> list[str]:
+    mine = [row for row in rows if ours is not None and row.belongs_to(ours)]
+    cells = [data, name, network]
+    for quantity in quantities:
+        values = [value for row in mine if (value := getattr(row, quantity.measured)) is not None]
+        paper = published_number(result, quantity.published)
+        cells += [NONE if paper is None else str(paper), spread(values, quantity.rounded)]
+    return [*cells, str(len(mine)) if mine else NONE]
+
+
+def published_number(result: Result | None, key: str) -> Decimal | None:
+    """What the paper says, digit for digit; some tables have numbers of their own."""
+    if result is None:
+        return None
+    value = getattr(result, key) if hasattr(result, key) else (result.more or {}).get(key)
+    return None if value is None else Decimal(value)
+
+
+def spread(values: Sequence[float], rounded: Callable[[Fraction | float, int], str]) -> str:
+    """The mean, and ± the standard deviation of several."""
+    if not values:
+        return NONE
+    mean = rounded(sum(map(Fraction, values), Fraction(0)) / len(values), 2)
+    return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.2f}"

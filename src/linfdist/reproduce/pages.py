@@ -1,0 +1,228 @@
+"""The results page and the README's table, from rows and cards alone: `python -m linfdist.reproduce.pages`.
+
+Reads results/table*.jsonl (rows of `linfdist reproduce`), results/study.jsonl, results/curves/ and the zoo's cards.
+What people have to say about a section is in results/notes/, and is copied below it. A section without numbers is left
+out.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .. import zoo
+from ..files import write_atomically
+from ..report.digits import down, nearest, up
+from ..zoo.cards import Card
+from ..zoo.shelf import FILES
+from . import study
+from .beside import paper_certified
+from .compare import NETWORKS, compare, spread
+from .pictures import draw
+from .plan import SCALES, numbers, plan
+from .rows import Row, read_rows
+from .study import Experiment
+
+BEGIN, END = "<!-- results -->", "<!-- /results -->"
+PICTURES = ("radius", "training", "ablation", "depth", "study")
+_INTRODUCTION = """# Results
+
+Percent of the test set. What is proved is never rounded up, what survives attacks never down. Built from the rows in
+`results/` and the cards of the [zoo](zoo.md) by `python -m linfdist.reproduce.pages`.
+"""
+
+
+@dataclass(frozen=True)
+class Results:
+    """Everything a page is made from. notes: by section; sizes: of the networks' files, in bytes."""
+
+    cards: list[Card]
+    sizes: dict[str, int]
+    curves: dict[str, dict[str, Any]]
+    rows: list[Row]
+    experiments: list[Experiment]
+    notes: dict[str, str]
+
+
+def read(folder: Path, shelf: Path | None = None) -> Results:
+    """The folder `results` and the zoo (`shelf`: another than the package's); ValueError says what does not fit."""
+    rows = []
+    for path in sorted(folder.glob("table*.jsonl")):
+        rows += read_rows(path)
+        for row in rows:
+            if not any(row.belongs_to(each) for each in plan(row.table, row.scale)):
+                raise ValueError(f"{path}: {row.recipe} has settings that table {row.table} does not have any more")
+    cards = [zoo.card(name, shelf) for name in zoo.names(shelf)]
+    return Results(
+        cards=cards,
+        sizes={card.name: ((shelf or FILES) / f"{card.name}.safetensors").stat().st_size for card in cards},
+        curves={path.stem: json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("curves/*.json")},
+        rows=rows,
+        experiments=study.read(folder / study.FILE.name),
+        notes={path.stem: path.read_text(encoding="utf-8").strip() for path in folder.glob("notes/*.md")},
+    )
+
+
+def page(results: Results, pictures: Sequence[str]) -> str:
+    """The page in Markdown; pictures: the names of those there are."""
+    parts = [_INTRODUCTION]
+    if results.cards:
+        parts += ["## Networks", _networks(results)]
+        parts += [_picture(name, text) for name, text in _ZOO_PICTURES.items() if name in pictures]
+        parts += _note(results, "networks")
+    for table in numbers():
+        for scale in SCALES:
+            mine = [row for row in results.rows if (row.table, row.scale) == (table, scale)]
+            if not mine:
+                continue
+            comparison = compare(table, scale, mine)  # type: ignore[arg-type]
+            parts += [f"## {comparison.title}", _scale(table, scale, mine)]
+            parts.append(_markdown(comparison.headings, comparison.lines, comparison.words))
+            picture = {3: "ablation", 7: "depth"}.get(table, "")
+            parts += [_picture(picture, comparison.title)] if picture in pictures and scale == "laptop" else []
+            parts += _note(results, f"table{table}") if scale == "laptop" else []
+    if results.experiments:
+        parts += ["## Study", _STUDY, _experiments(results.experiments)]
+        parts += [_picture("study", "Certified accuracy against minutes of training")] if "study" in pictures else []
+        parts += _note(results, "study")
+    return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+_ZOO_PICTURES = {
+    "radius": "Certified accuracy against radius; dashed: the radius trained for",
+    "training": "Certified (dashed: clean) accuracy during training, of held-out or training images",
+}
+_STUDY = (
+    "Choices were made on held-out training images, never on the test set. Certified by the margin, after the last "
+    "epoch; mean ± standard deviation where there are several seeds."
+)
+
+
+def _note(results: Results, name: str) -> list[str]:
+    return [results.notes[name]] if name in results.notes else []
+
+
+def _picture(name: str, text: str) -> str:
+    return f"![{text}](images/{name}.png)"
+
+
+def _scale(table: int, scale: str, rows: Sequence[Row]) -> str:
+    machines = "; ".join(dict.fromkeys(row.machine for row in rows))
+    days = sorted({row.date for row in rows})
+    when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+    hours = sum(row.hours for row in rows)
+    trained = f", {hours:.1f} hours of training" if hours else ""
+    size = "as published" if scale == "paper" else "narrow networks, small batches, few epochs"
+    return f"`linfdist reproduce table{table} --scale {scale}`: {size}. {machines}, {when}{trained}."
+
+
+def _networks(results: Results) -> str:
+    headings = ["name", "data", "ε", "network", "clean", "PGD-20", "strongest attack", "certified", "paper",
+                "mean radius", "hours", "MB"]  # fmt: skip
+    lines = []
+    for card in results.cards:
+        recipe = card.recipe
+        paper = paper_certified(card.data, card.eps, recipe["model"])
+        network = f"{NETWORKS[recipe['model']]}, {recipe['depth']} × {recipe['width']}"
+        lines.append([
+            f"`{card.name}`", card.data, card.eps, network,
+            nearest(card.clean, 2), up(card.pgd20.percent, 2), up(card.strongest.percent, 2),
+            f"**{down(card.certified, 2)}**", "–" if paper is None else str(paper), down(card.mean_radius, 4),
+            f"{card.hours:g}", f"{results.sizes[card.name] / 1e6:.1f}",
+        ])  # fmt: skip
+    return _markdown(headings, lines, 4)
+
+
+def _experiments(experiments: Sequence[Experiment]) -> str:
+    """Runs that differ in the seed alone share a line; the best of each data set come first."""
+    groups: dict[str, list[Experiment]] = {}
+    for row in experiments:
+        key = json.dumps([row.data, row.recipe, row.settings], sort_keys=True)
+        groups.setdefault(key, []).append(row)
+    ordered = sorted(groups.values(), key=lambda rows: (rows[0].data, -sum(row.certified for row in rows) / len(rows)))
+    lines = [
+        [rows[0].data, f"`{rows[0].recipe}`", _settings(rows[0].settings), str(len(rows)),
+         spread([row.certified for row in rows], down), spread([row.clean for row in rows], nearest),
+         f"{sum(row.minutes for row in rows) / len(rows):.1f}"]
+        for rows in ordered
+    ]  # fmt: skip
+    return _markdown(["data", "recipe", "settings", "runs", "certified", "clean", "minutes"], lines, 3)
+
+
+def _settings(settings: dict[str, Any]) -> str:
+    return " ".join(f"`{key}={value}`" for key, value in settings.items() if key != "holdout") or "as it is"
+
+
+def _markdown(headings: Sequence[str], lines: Sequence[Sequence[str]], words: int) -> str:
+    rule = ["---" if k < words else "--:" for k in range(len(headings))]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in (headings, rule, *lines))
+
+
+def readme_block(results: Results) -> str:
+    """The table for the README, empty without networks."""
+    if not results.cards:
+        return ""
+    lines = []
+    for card in results.cards:
+        paper = paper_certified(card.data, card.eps, card.recipe["model"])
+        lines.append([f'`ld.load("{card.name}")`', card.data, card.eps, nearest(card.clean, 2),
+                      f"**{down(card.certified, 2)}**", "–" if paper is None else str(paper)])  # fmt: skip
+    headings = ["", "data", "ε", "clean", "certified", "certified, paper"]
+    return _markdown(headings, lines, 3) + "\n\n[All results](docs/results.md)"
+
+
+def fill(readme: str, block: str) -> str:
+    """The README with the block between its two markers; ValueError if it has not one of each, in order."""
+    before, begin, rest = readme.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end or BEGIN in rest or END in after or END in before:
+        raise ValueError(f"README.md must have one line {BEGIN} and below it one line {END}, where the table is to go")
+    return f"{before}{BEGIN}\n{block}{chr(10) if block else ''}{END}{after}"
+
+
+def write(root: Path, shelf: Path | None = None) -> None:
+    """docs/results.md, its pictures, and the README's table. Pictures without numbers are removed."""
+    results = read(root / "results", shelf)
+    pictures = draw(results.cards, results.curves, results.rows, results.experiments)
+    images = root / "docs" / "images"
+    images.mkdir(parents=True, exist_ok=True)
+    for name in PICTURES:
+        if name in pictures:
+            _write_bytes(images / f"{name}.png", pictures[name])
+        else:
+            (images / f"{name}.png").unlink(missing_ok=True)
+    write_atomically(root / "docs" / "results.md", page(results, list(pictures)))
+    readme = root / "README.md"
+    write_atomically(readme, fill(readme.read_text(encoding="utf-8"), readme_block(results)))
+
+
+def _write_bytes(path: Path, content: bytes) -> None:
+    """Whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_bytes(content)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m linfdist.reproduce.pages", description="Build the results page.")
+    parser.add_argument("--root", type=Path, default=Path(), help="the folder with results/, docs/ and README.md")
+    given = parser.parse_args(arguments)
+    try:
+        write(given.root)
+    except (ImportError, OSError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print(f"written: {given.root / 'docs' / 'results.md'}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,169 @@
+"""The pictures of the results page, each as the bytes of a PNG. Needs matplotlib, the extra `report`."""
+
+import io
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ..eps import parse_eps
+from ..report.plots import LIGHT, require_matplotlib
+from ..zoo.cards import Card
+from .compare import NETWORKS, published_number
+from .plan import plan
+from .rows import Row
+from .study import Experiment
+
+Curves = Mapping[str, Mapping[str, Any]]  # by the network's name: what zoo.curve has written
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#4d5560")  # Okabe and Ito
+_DPI = 150
+
+
+def draw(
+    cards: Sequence[Card], curves: Curves, rows: Sequence[Row], experiments: Sequence[Experiment]
+) -> dict[str, bytes]:
+    """Those there are numbers for, by name."""
+    shown = [card for card in cards if card.name in curves]
+    drawings: dict[str, Callable[[], Any]] = {}
+    if shown:
+        drawings["radius"] = lambda: _radius(shown, curves)
+    if any("certified" in epoch for card in shown for epoch in curves[card.name]["training"]):
+        drawings["training"] = lambda: _training(shown, curves)
+    if any(row.table == 3 and row.scale == "laptop" for row in rows):
+        drawings["ablation"] = lambda: _ablation(rows)
+    if any(row.table == 7 and row.scale == "laptop" for row in rows):
+        drawings["depth"] = lambda: _depth(rows)
+    if experiments:
+        drawings["study"] = lambda: _study(experiments)
+    if drawings:
+        require_matplotlib()
+    return {name: _png(drawing) for name, drawing in drawings.items()}
+
+
+def _png(drawing: Callable[[], Any]) -> bytes:
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    style: dict[Any, Any] = {
+        "text.parse_math": False, "font.family": "DejaVu Sans", "font.size": 9, "text.color": LIGHT.ink,
+        "axes.edgecolor": LIGHT.muted, "axes.labelcolor": LIGHT.ink, "axes.spines.top": False,
+        "axes.spines.right": False, "axes.grid": True, "axes.axisbelow": True, "grid.color": LIGHT.grid,
+        "xtick.color": LIGHT.muted, "ytick.color": LIGHT.muted, "xtick.labelcolor": LIGHT.ink,
+        "ytick.labelcolor": LIGHT.ink, "legend.frameon": False,
+    }  # fmt: skip
+    with mpl.rc_context(style):
+        figure = drawing()
+        FigureCanvasAgg(figure)
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="png", dpi=_DPI, metadata={"Software": None})  # same rows, same bytes
+    return buffer.getvalue()
+
+
+def _panels(count: int, height: float = 3.0) -> tuple[Any, list[Any]]:
+    """A figure and its axes, two beside one another."""
+    from matplotlib.figure import Figure
+
+    columns = min(count, 2)
+    lines = -(-count // columns)
+    figure = Figure(figsize=(4.2 * columns, height * lines), layout="constrained")
+    axes = list(figure.subplots(lines, columns, squeeze=False).flat)
+    for unused in axes[count:]:
+        unused.set_visible(False)
+    return figure, axes[:count]
+
+
+def _by_data(cards: Sequence[Card]) -> dict[str, list[Card]]:
+    return {data: [card for card in cards if card.data == data] for data in dict.fromkeys(card.data for card in cards)}
+
+
+def _radius(cards: Sequence[Card], curves: Curves) -> Any:
+    groups = _by_data(cards)
+    figure, panels = _panels(len(groups))
+    for axes, (data, group) in zip(panels, groups.items(), strict=True):
+        for card, colour in zip(group, _COLOURS * len(group), strict=False):
+            radii = curves[card.name]["radii"]
+            points = [(radius, 100 * (k + 1) / len(radii)) for k, radius in enumerate(radii) if radius > 0]
+            xs, ys = zip(*[(0.0, card.clean), *reversed(points)], strict=True)
+            axes.plot(xs, ys, color=colour, label=card.name)
+        for eps in dict.fromkeys(card.eps for card in group):
+            axes.axvline(float(parse_eps(eps)), color=LIGHT.muted, linewidth=1, linestyle=(0, (4, 3)))
+        axes.set_title(data, loc="left", fontweight="bold")
+        axes.set(xlim=(0, None), ylim=(0, 100), xlabel="ℓ∞ radius, in pixels of [0, 1]", ylabel="proved, % of images")
+        axes.legend()
+    return figure
+
+
+def _training(cards: Sequence[Card], curves: Curves) -> Any:
+    groups = _by_data(cards)
+    figure, panels = _panels(len(groups))
+    for axes, (data, group) in zip(panels, groups.items(), strict=True):
+        for card, colour in zip(group, _COLOURS * len(group), strict=False):
+            epochs = [epoch for epoch in curves[card.name]["training"] if "certified" in epoch]
+            if not epochs:
+                continue
+            share = [100 * epoch["epoch"] / epochs[-1]["epoch"] for epoch in epochs]
+            axes.plot(share, [epoch["certified"] for epoch in epochs], color=colour, label=card.name)
+            axes.plot(share, [epoch["clean"] for epoch in epochs], color=colour, linewidth=0.8, linestyle=(0, (3, 2)))
+        axes.set_title(data, loc="left", fontweight="bold")
+        axes.set(xlim=(0, 100), ylim=(0, 100), xlabel="epochs, %", ylabel="certified (dashed: clean), %")
+        axes.legend()
+    return figure
+
+
+def _mean(rows: Sequence[Row], key: str) -> float | None:
+    values = [value for row in rows if (value := getattr(row, key)) is not None]
+    return statistics.mean(values) if values else None
+
+
+def _ablation(rows: Sequence[Row]) -> Any:
+    """Bars: here; marks: the paper's, of networks ten times as wide."""
+    planned = plan(3, "laptop")
+    models = list(dict.fromkeys(each.recipe.model for each in planned))
+    figure, panels = _panels(len(models))
+    for axes, model in zip(panels, models, strict=True):
+        mine = [each for each in planned if each.recipe.model == model]
+        heights = [_mean([row for row in rows if row.belongs_to(each)], "certified") for each in mine]
+        bars = [(k, height) for k, height in enumerate(heights) if height is not None]
+        if bars:
+            axes.bar(*zip(*bars, strict=True), width=0.6, color=LIGHT.certified, label="here")
+        paper = [published_number(each.published, "certified") for each in mine]
+        marks = [(k, float(value)) for k, value in enumerate(paper) if value is not None]
+        axes.plot(*zip(*marks, strict=True), "_", markersize=18, markeredgewidth=2, color=LIGHT.broken, label="paper")
+        labels = [each.label.replace("E without mean shift", "E, no\nshift") for each in mine]
+        axes.set_xticks(range(len(mine)), labels)
+        axes.set_title(NETWORKS[model], loc="left", fontweight="bold")
+        axes.set(ylim=(0, 45), ylabel="certified, %")
+        axes.legend(loc="upper left", ncols=2)
+    return figure
+
+
+def _depth(rows: Sequence[Row]) -> Any:
+    planned = plan(7, "laptop")
+    figure, panels = _panels(2)
+    for axes, (title, ours, theirs) in zip(
+        panels, (("training images", "train_clean", "train"), ("test images", "clean", "test")), strict=True
+    ):
+        for identity, name, colour in ((True, "identity", _COLOURS[0]), (False, "Gaussian", _COLOURS[1])):
+            mine = [each for each in planned if each.recipe.identity_init == identity]
+            here = [(each.recipe.depth, _mean([row for row in rows if row.belongs_to(each)], ours)) for each in mine]
+            here = [(depth, value) for depth, value in here if value is not None]
+            if here:
+                axes.plot(*zip(*here, strict=True), "o-", color=colour, label=f"{name}, here")
+            paper = [(each.recipe.depth, float(published_number(each.published, theirs) or 0)) for each in mine]
+            axes.plot(*zip(*paper, strict=True), "--", color=colour, linewidth=1, label=f"{name}, paper")
+        axes.set_title(title, loc="left", fontweight="bold")
+        axes.set(xlabel="dist layers", ylabel="accuracy, %")
+        axes.legend()
+    return figure
+
+
+def _study(experiments: Sequence[Experiment]) -> Any:
+    groups = {row.data: [each for each in experiments if each.data == row.data] for row in experiments}
+    figure, panels = _panels(len(groups))
+    for axes, (data, group) in zip(panels, groups.items(), strict=True):
+        axes.plot([each.minutes for each in group], [each.certified for each in group], "o", color=LIGHT.certified)
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.xaxis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:e}"[0] in "25" else "")
+        axes.set_title(data, loc="left", fontweight="bold")
+        axes.set(xlabel="minutes of training", ylabel="certified, % of held-out images")
+    return figure

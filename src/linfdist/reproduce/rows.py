@@ -1,0 +1,70 @@
+"""Results of runs, one JSON object a line: what tables and pages are made from."""
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from .plan import Planned
+
+Percent = Annotated[float, Field(ge=0, le=100)]
+
+
+class Row(BaseModel):
+    """One run of one row of a table. Percentages of the test set (`train_clean`: of the training images, during the
+    last epoch); None where nothing was measured. Table 4 has seconds an epoch instead, by p and their mean.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    table: int
+    row: str
+    recipe: str
+    scale: Literal["paper", "laptop"]
+    settings: dict[str, Any]
+    seed: int
+    clean: Percent | None = None
+    robust: Percent | None = None
+    certified: Percent | None = None
+    train_clean: Percent | None = None
+    seconds_by_p: dict[str, float] | None = None
+    seconds_per_epoch: float | None = None
+    hours: float = Field(ge=0)
+    machine: str
+    date: str
+
+    def belongs_to(self, planned: Planned) -> bool:
+        """Whether it is of a run of just that."""
+        mine = (self.table, self.recipe, self.scale, self.settings)
+        return mine == (planned.table, planned.name, planned.scale, dict(planned.settings))
+
+
+def read_rows(path: Path) -> list[Row]:
+    """All rows; none if there is no such file. ValueError names a line that is none."""
+    rows = []
+    for number, line in enumerate(read_lines(path), start=1):
+        try:
+            rows.append(Row.model_validate_json(line))
+        except ValidationError as error:
+            problem = error.errors()[0]
+            where = ".".join(map(str, problem["loc"])) or "it"
+            raise ValueError(f"{path}, line {number}, is no result ({where}: {problem['msg']}): remove it") from None
+    return rows
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a file; none if it is not there."""
+    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+
+
+def append(path: Path, values: Iterable[dict[str, Any]]) -> None:
+    """Add rows, all at once and flushed to the disk: several runs may share the file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = "".join(json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n" for value in values)
+    with open(path, "ab") as file:
+        file.write(text.encode())
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,104 @@
+"""Runs a table: trains and evaluates what is not there yet, and keeps a row of each run."""
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+from .. import data, models
+from ..evaluate import evaluate, watch
+from ..recipes import Recipe
+from ..recipes.problems import closest
+from ..training import train
+from ..zoo.run import machine, read_run
+from .epochs import epoch_times
+from .plan import Planned, Scale, plan
+from .rows import Row, append, read_rows
+
+TIMES = 4  # the table of per-epoch times
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run: a row of a table with one seed."""
+
+    planned: Planned
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """Also of its folder."""
+        return f"{self.planned.name}-seed{self.seed}"
+
+
+def jobs(table: int, scale: Scale, seeds: int = 1, only: Sequence[str] = ()) -> list[Job]:
+    """All runs of a table, each row's seeds 0, 1, ... after one another; `only`: these recipes."""
+    rows = plan(table, scale)
+    known = [row.name for row in rows]
+    for name in only:
+        if name not in known:
+            raise ValueError(
+                f"table {table} has no row {name!r}{closest(name, known)}; its rows are {', '.join(known)}"
+            )
+    if seeds < 1:
+        raise ValueError(f"seeds = {seeds}: must be at least 1")
+    count = 1 if table == TIMES else seeds  # times have no seed
+    return [Job(row, seed) for row in rows if not only or row.name in only for seed in range(count)]
+
+
+def missing(wanted: Sequence[Job], rows: Sequence[Row]) -> list[Job]:
+    """The jobs that have no row yet."""
+    return [job for job in wanted if not any(row.belongs_to(job.planned) and row.seed == job.seed for row in rows)]
+
+
+def run(
+    wanted: Sequence[Job],
+    out: Path,
+    rows_file: Path,
+    data_dir: Path | None = None,
+    quiet: bool = False,
+    tell: Callable[[str], None] = lambda text: None,
+) -> list[Row]:
+    """Do what is missing, one after the other; all rows of the file.
+
+    Every run has a folder in `out`, and goes on from its checkpoint if it was stopped.
+    """
+    left = missing(wanted, read_rows(rows_file))
+    for number, job in enumerate(left, start=1):
+        tell(f"{number} of {len(left)}: {job.name}")
+        measure = _times if job.planned.table == TIMES else _accuracies
+        append(rows_file, [measure(job, out / job.name, data_dir, quiet).model_dump(exclude_none=True)])
+    return read_rows(rows_file)
+
+
+def _accuracies(job: Job, folder: Path, data_dir: Path | None, quiet: bool) -> Row:
+    recipe = job.planned.with_seed(job.seed)
+    train(
+        recipe, folder, resume=True, data_dir=data_dir, quiet=quiet, evaluate=functools.partial(watch, eps=recipe.eps)
+    )
+    trained = read_run(folder)
+    test_set = data.load(recipe.data, "test", data_dir)
+    summary = evaluate(
+        models.load(folder), test_set, recipe.eps, folder, trained.model_file, attacks=("pgd",), show_progress=not quiet
+    ).summary
+    return _row(
+        job, recipe, trained.seconds / 3600, clean=summary["clean"], robust=summary["robust"],
+        certified=summary["certified"], train_clean=float(trained.epochs[-1]["train_accuracy"]),
+    )  # fmt: skip
+
+
+def _times(job: Job, folder: Path, data_dir: Path | None, quiet: bool) -> Row:
+    recipe = job.planned.with_seed(job.seed)
+    times = epoch_times(recipe, data_dir)
+    by_p = {p: round(seconds, 2) for p, seconds in times.by_p.items()}
+    return _row(job, recipe, 0.0, seconds_by_p=by_p, seconds_per_epoch=round(times.mean, 2))
+
+
+def _row(job: Job, recipe: Recipe, hours: float, **measured: object) -> Row:
+    known = {
+        "table": job.planned.table, "row": job.planned.label, "recipe": recipe.name, "scale": job.planned.scale,
+        "settings": dict(job.planned.settings), "seed": job.seed, "hours": round(hours, 3), "machine": machine(),
+        "date": date.today().isoformat(),
+    }  # fmt: skip
+    return Row.model_validate(known | measured)

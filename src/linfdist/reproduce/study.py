@@ -1,0 +1,122 @@
+"""Small experiments, one row each: `python -m linfdist.reproduce.study RUN...` keeps those of finished runs.
+
+An experiment is a recipe with settings and held-out training images: `linfdist train mnist-quick --set holdout=5000
+--set lr=0.05 --out runs/study/lr-0.05`. Its numbers are those of its last epoch on the held-out images, by the margin.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from .. import recipes
+from ..recipes import Recipe, RecipeError
+from ..zoo.run import FinishedRun, machine, read_run
+from .rows import Percent, append, read_lines
+
+FILE = Path("results") / "study.jsonl"
+_NOT_SETTINGS = {"name", "source", "seed"}
+
+
+class Experiment(BaseModel):
+    """certified, clean: percent of the held-out images; settings: what differs from the recipe of that name."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    name: str
+    data: str
+    recipe: str
+    settings: dict[str, Any]
+    seed: int
+    holdout: int = Field(ge=1)
+    certified: Percent
+    clean: Percent
+    minutes: float = Field(ge=0)
+    machine: str
+    date: str
+
+
+def experiment(run: FinishedRun) -> Experiment:
+    """The row of a finished run; ValueError if it held no images out: then its numbers are of images it has seen."""
+    if not run.recipe.holdout:
+        raise ValueError(f"{run.folder} held no images out: train with --set holdout=5000 to compare it with others")
+    last = run.epochs[-1] if run.epochs else {}
+    if not {"certified", "clean"} <= last.keys():
+        raise ValueError(f"{run.folder} has no certified accuracy in its last epoch: train it with `linfdist train`")
+    return Experiment(
+        name=run.folder.resolve().name,
+        data=run.recipe.data,
+        recipe=run.recipe.name,
+        settings=settings(run.recipe),
+        seed=run.recipe.seed,
+        holdout=run.recipe.holdout,
+        certified=float(last["certified"]),
+        clean=float(last["clean"]),
+        minutes=round(run.seconds / 60, 1),
+        machine=machine(),
+        date=date.today().isoformat(),
+    )
+
+
+def settings(recipe: Recipe) -> dict[str, Any]:
+    """What differs from the package's recipe of the same name; everything, if there is none."""
+    try:
+        original = recipes.load(recipe.name).model_dump()
+    except RecipeError:
+        original = {}
+    values = recipe.model_dump(exclude_none=True)
+    return {key: value for key, value in values.items() if key not in _NOT_SETTINGS and original.get(key) != value}
+
+
+def read(path: Path) -> list[Experiment]:
+    """All rows; none if there is no such file. ValueError names a line that is none."""
+    rows = []
+    for number, line in enumerate(read_lines(path), start=1):
+        try:
+            rows.append(Experiment.model_validate_json(line))
+        except ValidationError as error:
+            raise ValueError(f"{path}, line {number}, is no experiment: {error.errors()[0]['msg']}") from None
+    return rows
+
+
+def keep(folders: Sequence[Path], path: Path) -> list[Experiment]:
+    """Append the rows of these runs, except those that are there; what was appended."""
+    known = [_identity(row) for row in read(path)]
+    new: list[Experiment] = []
+    for folder in folders:
+        row = experiment(read_run(folder))
+        if _identity(row) not in known:
+            known.append(_identity(row))
+            new.append(row)
+    if new:
+        append(path, [row.model_dump() for row in new])
+    return new
+
+
+def _identity(row: Experiment) -> dict[str, Any]:
+    return row.model_dump(exclude={"machine", "date"})
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m linfdist.reproduce.study", description="Keep rows of experiments.")
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="the folder of a finished run")
+    parser.add_argument("--file", type=Path, default=FILE, help=f"default: {FILE}")
+    given = parser.parse_args(arguments)
+    try:
+        new = keep(given.runs, given.file)
+    except (OSError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    for row in new:
+        print(f"{row.name}: {row.certified:.2f} % certified, {row.clean:.2f} % clean, {row.minutes:g} minutes")
+    print(f"{len(new)} new rows in {given.file}, {len(given.runs) - len(new)} were there")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

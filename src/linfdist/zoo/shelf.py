@@ -1,0 +1,70 @@
+"""Finds networks: by name in the zoo, or by path. A file of the zoo is the one its card speaks of, or is refused."""
+
+import hashlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .. import models
+from ..models import PixelNet
+
+if TYPE_CHECKING:
+    from .cards import Card
+
+FILES = Path(__file__).parent / "files"
+
+
+def names(folder: Path | None = None) -> list[str]:
+    """The networks of the zoo; of another folder, if one is given."""
+    return sorted(path.stem for path in (folder or FILES).glob("*.json"))
+
+
+def card(name: str, folder: Path | None = None) -> "Card":
+    """What is known of a network of the zoo; ValueError lists the names if there is no such one."""
+    from .cards import read  # pydantic takes its time, and is needed for this alone
+
+    if name not in (known := names(folder)):
+        raise ValueError(f"no network {name!r} in the zoo: {_listing(known)}")
+    found = read((folder or FILES) / f"{name}.json")
+    if found.name != name:
+        raise ValueError(f"{name}.json is the card of {found.name!r}: the zoo is damaged, install it again")
+    return found
+
+
+def file(name: str, folder: Path | None = None) -> Path:
+    """Where a network of the zoo is, its sha256 verified."""
+    path, expected = (folder or FILES) / f"{name}.safetensors", card(name, folder).sha256
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing: the zoo is damaged, install linfdist again")
+    found = hashlib.sha256(path.read_bytes()).hexdigest()
+    if found != expected:
+        raise ValueError(
+            f"{path} is not what was measured: its sha256 is {found[:12]}…, the card says {expected[:12]}…; "
+            "install linfdist again"
+        )
+    return path
+
+
+def load(source: str | Path, folder: Path | None = None) -> PixelNet:
+    """A network by its name in the zoo ("mnist-0.3"), or by the path of its file or of the folder of a finished run.
+
+    In eval mode, at p = inf, it takes pixels of [0, 1], shape (B, C, H, W). If something with that path exists, it is
+    taken; else the zoo is asked, whose files are verified. folder: another zoo.
+    """
+    text = os.fspath(source)
+    if Path(text).exists() or not _could_be_a_name(text):
+        return models.load(text)
+    if text in (known := names(folder)):
+        return models.load(file(text, folder))
+    raise FileNotFoundError(
+        f"no network {text!r}: there is no such path, and {_listing(known)}; "
+        "give a name, a model.safetensors or the folder of a finished run"
+    )
+
+
+def _could_be_a_name(text: str) -> bool:
+    return "/" not in text and os.sep not in text and not text.endswith(".safetensors")
+
+
+def _listing(known: list[str]) -> str:
+    return f"the zoo has {', '.join(known)}" if known else "the zoo is empty"

@@ -1,0 +1,124 @@
+"""Grown networks compute the same: on every image of the digits, with networks that have learned something."""
+
+import math
+
+import pytest
+import torch
+
+from linfdist import data, recipes
+from linfdist.models import ConvDistNetMLP, DistNet, load
+from linfdist.models.grow import deepen, widen
+from linfdist.training import train
+
+SMALL = {"width": 24, "epochs": 3}
+HEAD = {
+    "model": "dist_net_mlp", "loss": "ibp", "kappa": 0.5, "eps_train": "0.1", "head": 16, "threshold": "none",
+    "ce_start": "none", "ce_end": "none", "depth": 2,
+}  # fmt: skip
+NETS = {"plain": {}, "learned bias": {"mean_shift": False}, "head": HEAD}
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    pytest.importorskip("sklearn", reason="scikit-learn brings the digits")
+    folder = tmp_path_factory.mktemp("data")
+    data.fetch("digits", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def images(digits):
+    sets = [data.load("digits", split, digits) for split in ("train", "test")]
+    return torch.cat([each.images for each in sets]) / 255  # all there are
+
+
+@pytest.fixture(scope="module", params=NETS)
+def network(request, digits, tmp_path_factory):
+    recipe = recipes.load("digits-quick").override(SMALL | NETS[request.param])
+    return load(train(recipe, tmp_path_factory.mktemp("runs") / "run", data_dir=digits, quiet=True))
+
+
+@pytest.mark.parametrize("noise", [0.0, 1.0])
+@torch.no_grad()
+def test_deeper_is_the_same(network, images, noise):
+    deeper = deepen(network, noise)
+    assert deeper.config["depth"] == network.config["depth"] + 1
+    assert not deeper.training
+    before, after = network.features(images), deeper.features(images)
+    largest = float(next(reversed([*deeper.body.parameters()])).abs().max())  # C, or more
+    assert (after - before).abs().max() <= largest * 2**-23
+    assert torch.equal(deeper(images).argmax(1), network(images).argmax(1))
+    exact = deeper.double()(images.double()) - network.double()(images.double())
+    network.float()
+    assert exact.abs().max() < 1e-13
+
+
+@torch.no_grad()
+def test_deeper_is_the_same_where_features_are_largest(network):
+    """Black, white and extreme images lie at the ends of the range that C is made for."""
+    corners = torch.cat([torch.zeros(1, 1, 8, 8), torch.ones(1, 1, 8, 8), torch.rand(500, 1, 8, 8).round()])
+    deeper = deepen(deepen(network))
+    assert (deeper(corners) - network(corners)).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("factor", [1, 2, 3])
+@torch.no_grad()
+def test_wider_is_the_same(network, images, factor):
+    wider = widen(network, factor)
+    assert wider.config["width"] == factor * network.config["width"]
+    assert torch.equal(wider.features(images), network.features(images).repeat(1, factor))
+    if isinstance(network, DistNet):
+        assert torch.equal(wider(images), network(images))
+    else:  # a head's sums
+        assert torch.allclose(wider(images), network(images), rtol=0, atol=1e-4)
+        assert torch.equal(wider(images).argmax(1), network(images).argmax(1))
+
+
+@torch.no_grad()
+def test_wider_convolutions():
+    network = ConvDistNetMLP((3, 8, 8), 4, 3, 6, [0.4] * 3, 0.3, head=5)
+    x = torch.rand(40, 3, 8, 8)
+    for _ in range(3):
+        network(x, 8.0)
+    wider = widen(network.eval(), 2)
+    assert torch.equal(wider.features(x), network.features(x).repeat(1, 2))
+    assert torch.allclose(wider(x), network(x), rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+def test_noise_tells_copies_apart(network):
+    wider = widen(network, 2, noise=0.1)
+    width = network.config["width"]
+    grown = next(weight for name, weight in wider.named_parameters() if name.endswith("weight"))
+    original = next(weight for name, weight in network.named_parameters() if name.endswith("weight"))
+    assert torch.equal(grown[:width], original)
+    assert not torch.equal(grown[width:], original)
+    assert float((grown[width:] - original).std()) == pytest.approx(0.1, rel=0.2)
+
+
+def test_the_original_is_left_alone(network, images):
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    network.train()
+    deepen(network)
+    assert network.training
+    network.eval()
+    assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
+
+
+def test_what_cannot_grow_says_why():
+    with pytest.raises(TypeError, match="only DistNet and DistNetMLP can be deepened, not ConvDistNetMLP"):
+        deepen(ConvDistNetMLP((3, 8, 8), 4, 3, 6, [0.4] * 3, 0.3, head=5))
+    with pytest.raises(ValueError, match="depth 1 has no hidden layer"):
+        deepen(DistNet((1, 4, 4), 3, 20, 1, [0.5], 0.3))
+    with pytest.raises(ValueError, match="factor = 0"):
+        widen(DistNet((1, 4, 4), 3, 20, 2, [0.5], 0.3), 0)
+
+
+@torch.no_grad()
+def test_a_wider_network_at_finite_p_is_not_the_same(network, images):
+    """Why a widened network is to be trained on at large p: distances grow by factor^(1/p) there."""
+    few = images[:50]
+    near = (widen(network, 2).features(few, 1000.0) - network.features(few, 1000.0).repeat(1, 2)).abs().max()
+    far = (widen(network, 2).features(few, 8.0) - network.features(few, 8.0).repeat(1, 2)).abs().max()
+    assert far > 10 * near
+    assert math.isfinite(float(far))

@@ -1,0 +1,39 @@
+"""The digits, and rows that somebody might have measured."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from linfdist import data
+from linfdist.reproduce.plan import plan
+from linfdist.reproduce.rows import Row
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _small_galleries() -> Iterator[None]:
+    """One round of attacks: galleries are not what is tested here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("linfdist.evaluate.gallery.ROUNDS", 1)
+        yield
+
+
+@pytest.fixture(scope="session")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("sklearn", reason="scikit-learn brings the digits")
+    folder = tmp_path_factory.mktemp("data")
+    data.fetch("digits", folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def make_row() -> Callable[..., Row]:
+    def make(table: int, name: str, seed: int = 0, **measured: object) -> Row:
+        planned = next(each for each in plan(table, "laptop") if each.name == name)
+        known = {
+            "table": table, "row": planned.label, "recipe": name, "scale": "laptop", "seed": seed, "hours": 0.2,
+            "settings": dict(planned.settings), "machine": "an abacus, 2 cores", "date": "2026-11-16",
+        }  # fmt: skip
+        return Row.model_validate(known | measured)
+
+    return make

@@ -1,0 +1,143 @@
+"""The page says what rows and cards say, and nothing where there are none."""
+
+import json
+
+import pytest
+
+from linfdist.files import write_atomically
+from linfdist.report.published import tables
+from linfdist.reproduce.pages import BEGIN, END, fill, main, page, read, readme_block, write
+from linfdist.reproduce.pictures import draw
+from linfdist.reproduce.rows import append
+from linfdist.reproduce.study import Experiment
+from linfdist.zoo.cards import Card
+
+from ..ops.processes import ROOT
+
+README = f"# x\n{BEGIN}\nold\n{END}\nrest\n"
+
+
+def card(name="mnist-0.3", **changes):
+    attacked = {"percent": 94.001, "images": "some"}
+    values = {
+        "name": name, "data": "mnist", "eps": "0.3", "recipe": {"model": "dist_net", "depth": 5, "width": 1024},
+        "seeds": [0], "hours": 2.5, "machine": "an abacus", "date": "2026-11-16", "parameters": 10, "sha256": "0" * 64,
+        "n": 10000, "clean": 98.0, "pgd20": attacked | {"attack": "pgd"}, "strongest": attacked | {"attack": "strong"},
+        "certified": 92.999, "method": "box", "mean_radius": 0.29999,
+    }  # fmt: skip
+    return Card.model_validate(values | changes)
+
+
+@pytest.fixture
+def root(tmp_path):
+    (tmp_path / "README.md").write_text(README)
+    (tmp_path / "results").mkdir()
+    return tmp_path
+
+
+@pytest.fixture
+def shelf(tmp_path):
+    folder = tmp_path / "zoo"
+    folder.mkdir()
+    for each in (card(), card("cifar10-8_255", data="cifar10", eps="8/255", certified=33.0)):
+        write_atomically(folder / f"{each.name}.json", each.model_dump_json())
+        (folder / f"{each.name}.safetensors").write_bytes(b"0" * 2_500_000)
+    return folder
+
+
+def test_without_numbers_there_are_no_sections(root):
+    write(root, root / "none")
+    text = (root / "docs" / "results.md").read_text()
+    assert text.startswith("# Results\n")
+    assert "##" not in text
+    assert "|" not in text
+    assert list((root / "docs" / "images").iterdir()) == []
+    assert (root / "README.md").read_text() == f"# x\n{BEGIN}\n{END}\nrest\n"
+
+
+def test_a_full_page(root, shelf, make_row):
+    results = root / "results"
+    rows = [make_row(3, "cifar10-ablation-e", seed, clean=40.0, robust=30.0, certified=25.0) for seed in range(3)]
+    rows += [make_row(7, "cifar10-depth-identity-5", clean=40.0, train_clean=44.0)]
+    append(results / "table3.jsonl", [row.model_dump(exclude_none=True) for row in rows])
+    training = [
+        {"epoch": 1, "p": 8.0, "clean": 50.0, "certified": 20.0},
+        {"epoch": 2, "clean": 90.0, "certified": 88.0},
+    ]
+    (results / "curves").mkdir()
+    curve = {"radii": [0.4 - k / 500 for k in range(200)], "training": training}
+    (results / "curves" / "mnist-0.3.json").write_text(json.dumps(curve))
+    for seed, certified in enumerate((80.0, 82.0)):
+        row = Experiment(name=f"a{seed}", data="mnist", recipe="mnist-quick", settings={"lr": 0.05, "holdout": 5000},
+                         seed=seed, holdout=5000, certified=certified, clean=90.0, minutes=5.0, machine="x",
+                         date="2026-11-16")  # fmt: skip
+        append(results / "study.jsonl", [row.model_dump()])
+    (results / "notes").mkdir()
+    (results / "notes" / "table3.md").write_text("Smoothing matters most.\n")
+    write(root, shelf)
+    text = (root / "docs" / "results.md").read_text()
+    assert [line for line in text.splitlines() if line.startswith("## ")] == [
+        "## Networks", f"## Table 3: {tables()[3].title}", f"## Table 7: {tables()[7].title}", "## Study",
+    ]  # fmt: skip
+    assert (
+        "| `mnist-0.3` | mnist | 0.3 | ℓ∞-dist Net, 5 × 1024 | 98.00 | 94.01 | 94.01 | **92.99** | 92.64 | 0.2999 "
+        "| 2.5 | 2.5 |"
+    ) in text
+    assert "| E | ℓ∞-dist Net | 56.80 | 40.00 ± 0.00 | 37.46 | 30.00 ± 0.00 | 33.30 | 25.00 ± 0.00 | 3 |" in text
+    assert "| mnist | `mnist-quick` | `lr=0.05` | 2 | 81.00 ± 1.41 | 90.00 ± 0.00 | 5.0 |" in text
+    assert "an abacus, 2 cores, 2026-11-16, 0.6 hours of training" in text
+    table3, table7 = text.index("## Table 3"), text.index("## Table 7")
+    assert table3 < text.index("images/ablation.png") < text.index("Smoothing matters most.") < table7
+    pictures = {path.name for path in (root / "docs" / "images").iterdir()}
+    assert pictures == {"radius.png", "training.png", "ablation.png", "depth.png", "study.png"}
+    assert all(f"](images/{name})" in text for name in pictures)
+    readme = (root / "README.md").read_text()
+    assert '| `ld.load("mnist-0.3")` | mnist | 0.3 | 98.00 | **92.99** | 92.64 |' in readme
+    assert "old" not in readme
+    assert readme.startswith("# x\n")
+    assert readme.endswith(f"{END}\nrest\n")
+    for path in results.glob("*.jsonl"):
+        path.unlink()
+    write(root, shelf)
+    assert {path.name for path in (root / "docs" / "images").iterdir()} == {"radius.png", "training.png"}
+    assert (root / "README.md").read_text() == readme  # it has the networks alone
+
+
+def test_pictures_are_the_same_every_time(shelf):
+    curves = {"mnist-0.3": {"radii": [0.4 - k / 500 for k in range(200)], "training": []}}
+    first, second = (draw([card()], curves, [], []) for _ in range(2))
+    assert first == second
+    assert list(first) == ["radius"]
+    assert first["radius"].startswith(b"\x89PNG")
+
+
+def test_rows_of_settings_that_are_gone_are_not_shown(root, make_row):
+    row = make_row(3, "cifar10-ablation-e", clean=40.0).model_copy(update={"settings": {"width": 7}})
+    append(root / "results" / "table3.jsonl", [row.model_dump(exclude_none=True)])
+    with pytest.raises(ValueError, match="cifar10-ablation-e has settings that table 3 does not have any more"):
+        read(root / "results")
+
+
+@pytest.mark.parametrize(
+    "readme", ["", BEGIN, f"{END}\n{BEGIN}", f"{BEGIN}\n{END}\n{BEGIN}\n{END}", f"{BEGIN}{END}{END}"]
+)
+def test_a_readme_without_its_two_markers_is_left_alone(readme):
+    with pytest.raises(ValueError, match="must have one line <!-- results -->"):
+        fill(readme, "table")
+
+
+def test_the_command_says_what_is_wrong(root, capsys):
+    (root / "README.md").write_text("no markers")
+    assert main(["--root", str(root)]) == 1
+    assert "README.md must have one line" in capsys.readouterr().err
+    assert (root / "README.md").read_text() == "no markers"
+
+
+def test_the_committed_page_is_that_of_the_committed_rows():
+    """If this fails: python -m linfdist.reproduce.pages"""
+    results = read(ROOT / "results")
+    pictures = [path.stem for path in (ROOT / "docs" / "images").glob("*.png")]
+    assert (ROOT / "docs" / "results.md").read_text(encoding="utf-8") == page(results, pictures)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    if BEGIN in readme:
+        assert fill(readme, readme_block(results)) == readme

@@ -1,0 +1,66 @@
+"""Experiments are kept once, with what was changed, and only if their numbers are of held-out images."""
+
+import functools
+import shutil
+
+import pytest
+
+from linfdist import recipes
+from linfdist.evaluate import watch
+from linfdist.reproduce.study import experiment, main, read, settings
+from linfdist.training import train
+from linfdist.zoo.run import read_run
+
+
+@pytest.fixture(scope="module")
+def runs(digits, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    small = recipes.load("digits-quick").override({"width": 16, "epochs": 2, "lr": 0.05})
+    for name, recipe in {"held-out": small.override({"holdout": 200, "seed": 4}), "seen": small}.items():
+        train(recipe, folder / name, data_dir=digits, quiet=True, evaluate=functools.partial(watch, eps=recipe.eps))
+    return folder
+
+
+def test_a_row(runs):
+    run = read_run(runs / "held-out")
+    row = experiment(run)
+    assert (row.name, row.data, row.recipe, row.seed, row.holdout) == ("held-out", "digits", "digits-quick", 4, 200)
+    assert row.settings == {"holdout": 200, "width": 16, "lr": 0.05, "e1": 0.2, "e2": 50 / 30, "e3": 4 / 30}
+    assert (row.certified, row.clean) == (run.epochs[-1]["certified"], run.epochs[-1]["clean"])
+    assert row.certified * 2 == int(row.certified * 2)  # of 200 images
+
+
+def test_runs_are_kept_once(runs, tmp_path, capsys):
+    path = tmp_path / "results" / "study.jsonl"
+    arguments = [str(runs / "held-out"), str(runs / "held-out"), "--file", str(path)]
+    assert main(arguments) == 0
+    assert "1 new rows" in capsys.readouterr().out
+    assert main(arguments) == 0
+    assert "0 new rows" in capsys.readouterr().out
+    assert len(read(path)) == 1
+    path.write_text(path.read_text() + "{}\n")
+    assert main(arguments) == 1
+    assert "line 2, is no experiment" in capsys.readouterr().err
+
+
+def test_images_that_were_seen_prove_nothing(runs, tmp_path, capsys):
+    path = tmp_path / "study.jsonl"
+    assert main([str(runs / "held-out"), str(runs / "seen"), "--file", str(path)]) == 1
+    assert "held no images out" in capsys.readouterr().err
+    assert not path.exists()  # all or none
+
+
+def test_a_run_that_was_not_watched(runs, tmp_path):
+    copy = shutil.copytree(runs / "held-out", tmp_path / "run")
+    (copy / "metrics.jsonl").write_text("")
+    with pytest.raises(ValueError, match="no certified accuracy in its last epoch"):
+        experiment(read_run(copy))
+
+
+def test_an_unknown_recipe_is_told_in_full():
+    recipe = recipes.load("digits-quick")
+    assert settings(recipe) == {}
+    own = settings(recipe.model_copy(update={"name": "mine"}))
+    assert own["width"] == 256
+    assert own["lr"] == 0.03
+    assert "source" not in own

@@ -1,0 +1,52 @@
+"""`linfdist zoo`: list, show, add."""
+
+import pytest
+from typer.testing import CliRunner
+
+from linfdist.cli import app
+from linfdist.report.digits import down
+from linfdist.zoo.shelf import card
+
+
+@pytest.fixture
+def invoke(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    return lambda *arguments: CliRunner().invoke(app, ["zoo", *map(str, arguments)])
+
+
+def test_list_and_show(invoke, zoo):
+    listed = invoke("list", "--folder", zoo)
+    assert listed.exit_code == 0, listed.output
+    claimed = card("digits-0.1", zoo)
+    line = next(line for line in listed.output.splitlines() if "digits-0.1" in line)
+    size = (zoo / "digits-0.1.safetensors").stat().st_size
+    assert line.split()[-4:] == [f"{claimed.clean:.2f}", down(claimed.certified, 2), "–", f"{size / 1e6:.1f}"]
+    shown = invoke("show", "digits-0.1", "--folder", zoo)
+    assert shown.exit_code == 0, shown.output
+    for part in (claimed.sha256, f"{down(claimed.certified, 2)} % (box)", claimed.strongest.images, "width 32"):
+        assert part in shown.output
+
+
+def test_list_works_whatever_the_package_holds(invoke, tmp_path):
+    assert invoke("list").exit_code == 0
+    empty = invoke("list", "--folder", tmp_path)
+    assert empty.exit_code == 0
+    assert "no networks" in empty.output
+
+
+def test_errors_are_one_line(invoke, zoo, tmp_path):
+    unknown = invoke("show", "mnist", "--folder", zoo)
+    assert unknown.exit_code == 1
+    assert unknown.stderr.strip() == "error: no network 'mnist' in the zoo: the zoo has digits-0.1"
+    unfinished = invoke("add", tmp_path, "x", "--folder", zoo)
+    assert unfinished.exit_code == 1
+    assert "not the folder of a finished run" in unfinished.stderr
+
+
+def test_add(invoke, run, digits, tmp_path):
+    done = invoke("add", run, "again", "--folder", tmp_path / "zoo", "--results", tmp_path, "--data-dir", digits)
+    assert done.exit_code == 0, done.output
+    assert "certified" in done.output
+    assert {path.name for path in (tmp_path / "zoo").iterdir()} == {"again.json", "again.safetensors"}
+    assert (tmp_path / "zoo" / "again.safetensors").stat().st_mode & 0o777 == 0o644  # others may load it
+    assert (tmp_path / "curves" / "again.json").exists()
