@@ -48,11 +48,12 @@ lint: setup  ## ruff and mypy
 docs: .venv/.docs  ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --strict --quiet
 
-demo: setup  ## fetch MNIST, train mnist-quick from scratch, certify all test images
+demo: setup  ## fetch MNIST, train mnist-quick from scratch, certify and attack all test images, report
 	$(bin)/linfdist info
 	$(bin)/linfdist data fetch mnist
 	$(bin)/linfdist train mnist-quick --resume
-	$(bin)/linfdist evaluate runs/mnist-quick
+	$(bin)/linfdist evaluate runs/mnist-quick --attack pgd,strong
+	$(bin)/linfdist report runs/mnist-quick
 
 clean:  ## remove what the targets above have made
 	rm -rf .venv build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis

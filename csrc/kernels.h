@@ -92,6 +92,57 @@ struct Adam {
   Series series, series_decay;      // for a^p and a^(p - 2)
 };
 
+// One integer layer, y[o, b] = max |x[i, b] - w| + bias[o] over the inputs of neuron o. Activations lie feature-major: a
+// line an input, the batch along it. No intermediate value overflows T: whoever made the weights has proved it.
+// Task = (panel, block of neurons).
+template <class T>
+struct Exact {
+  const T* x;              // (I, B)
+  int64_t inputs, batch, neurons;
+  int64_t block, blocks;   // neurons a task, tasks a panel
+  const int64_t* start;    // sparse: entries [start[o], start[o + 1]) belong to neuron o, at least one
+  const int32_t* index;    // sparse, sided
+  const T* weight;         // (O, I), or one an entry
+  const T* limit;          // sparse: no |x - w| of this entry of the neuron or a later one exceeds it; or nullptr
+  // Sided: run r holds entries [start[r], start[r + 1]) of neuron[r]; those before middle[r] give x - w, the others w - x.
+  int64_t runs;
+  const int32_t* neuron;
+  const int64_t* middle;
+  const int32_t* bias;     // (O)
+  T* y;                    // (O, B)
+};
+
+// A whole network of sided layers, one after the other: 8-bit images in, minus the last layer's outputs out. Numbers of
+// runs and entries count through all layers; layer l has runs [runs[l], runs[l + 1]). Task = panel.
+template <class T>
+struct ExactNet {
+  const uint8_t* images;   // (B, sizes[0])
+  int64_t batch, layers, shift;
+  const int64_t* sizes;    // (layers + 1): of the images and of every layer's output
+  const int64_t* runs;     // (layers + 1)
+  const int32_t* neuron;
+  const int64_t *start, *middle;
+  const int32_t* index;
+  const T* weight;
+  const int32_t* bias;     // of all layers
+  int64_t widest;          // of the sizes
+  int32_t* y;              // (B, sizes[layers])
+};
+
+// Columns of a panel of sparse layers: fewer, because every neuron looks all over it.
+template <class T>
+constexpr int64_t kSparseLanes = 128 / static_cast<int64_t>(sizeof(T));
+
+template <class T>
+struct ExactTable {
+  void (*rows)(const Exact<T>&, const T* rows, int64_t begin, int64_t end);  // few images, (B, I): vectors run along the inputs
+  void (*dense)(const Exact<T>&, int64_t begin, int64_t end);
+  bool (*sparse)(const Exact<T>&, int64_t begin, int64_t end);              // false if an index lies outside
+  void (*sided)(const Exact<T>&, int64_t begin, int64_t end);               // panels; all indices lie inside
+  void (*network)(const ExactNet<T>&, int64_t begin, int64_t end);          // panels
+  bool (*inside)(const int32_t* index, int64_t n, int64_t bound);           // 0 <= index < bound
+};
+
 template <class T>
 struct Table {
   // Smallest and largest value of channels [begin, end) over the batch; false if any is not finite.
@@ -112,6 +163,8 @@ struct Isa {
   const char* name;
   const Table<float>* f32;
   const Table<double>* f64;
+  const ExactTable<int16_t>* i16;
+  const ExactTable<int32_t>* i32;
 };
 
 const Isa& isa();               // the one in use; throws std::runtime_error if LINFDIST_ISA asks for one that cannot run

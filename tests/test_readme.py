@@ -8,12 +8,25 @@ import sys
 from pathlib import Path
 
 import pytest
+from PIL import Image
+
+from linfdist import data
 
 from .ops.processes import ROOT, python
 
 README = (ROOT / "README.md").read_text()
 # They would run this suite, or set up and train; CI runs them as they are.
-LEFT_OUT = {"make demo", "make test", "linfdist train mnist-quick", "linfdist evaluate runs/mnist-quick"}
+LEFT_OUT = {
+    "make demo",
+    "make test",
+    "linfdist train mnist-quick",
+    "linfdist evaluate runs/mnist-quick --attack pgd,strong",
+    "linfdist report runs/mnist-quick",
+    "linfdist certify runs/mnist-quick seven.png",
+    "linfdist export runs/mnist-quick --format exact",
+    "linfdist certify --exact runs/mnist-quick/exact.safetensors seven.png > seven.json",
+    "linfdist verify seven.json seven.png runs/mnist-quick/exact.safetensors",
+}
 # As shown, but into a folder of its own, and without minutes of measuring.
 REPLACED = {
     "pip install .": "{python} -m pip install --no-deps --no-build-isolation --quiet --target {folder} .",
@@ -50,12 +63,23 @@ def run_command(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def test_train_and_evaluate_small(tmp_path):
-    """The README's two commands on digits, since MNIST takes minutes."""
-    train = run_command(f"linfdist train digits-quick --set width=16 --set epochs=1 --out {tmp_path}/run", tmp_path)
-    assert train.returncode == 0, train.stdout + train.stderr
-    evaluate = run_command(f"linfdist evaluate {tmp_path}/run", tmp_path)
-    assert evaluate.returncode == 0, evaluate.stdout + evaluate.stderr
+def test_from_training_to_a_verified_certificate(tmp_path):
+    """The README's commands one after the other, on digits, since MNIST takes minutes."""
+    Image.fromarray(data.load("digits", split="test").images[0, 0].numpy()).save(tmp_path / "seven.png")
+
+    def run(command: str) -> str:
+        done = run_command(command.replace("RUN", f"{tmp_path}/run").replace("seven", f"{tmp_path}/seven"), tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    run("linfdist train digits-quick --set width=16 --set epochs=1 --out RUN")
+    run("linfdist evaluate RUN --attack pgd,strong --limit 40")
+    run("linfdist report RUN")
+    assert (tmp_path / "run" / "report" / "report.html").stat().st_size > 10_000
+    assert "seven.png" in run("linfdist certify RUN seven.png")
+    run("linfdist export RUN --format exact --out RUN/exact.safetensors")
+    (tmp_path / "seven.json").write_text(run("linfdist certify --exact RUN/exact.safetensors seven.png"))
+    run("linfdist verify seven.json seven.png RUN/exact.safetensors")
 
 
 @pytest.mark.parametrize("command", [c for c in commands() if c not in REPLACED])

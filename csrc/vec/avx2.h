@@ -104,6 +104,37 @@ struct F64 {
   }
 };
 
+// Whole numbers, for integer layers: max(m, |x - w|) with nothing that overflows.
+struct I16 {
+  using T = int16_t;
+  using R = __m256i;
+  static constexpr int W = 16;
+
+  static R load(const T* p) { return _mm256_loadu_si256(reinterpret_cast<const R*>(p)); }
+  static void store(T* p, R a) { _mm256_storeu_si256(reinterpret_cast<R*>(p), a); }
+  static R set1(T a) { return _mm256_set1_epi16(a); }
+  static R add(R a, R b) { return _mm256_add_epi16(a, b); }
+  static R sub(R a, R b) { return _mm256_sub_epi16(a, b); }
+  static R max(R a, R b) { return _mm256_max_epi16(a, b); }
+  static R min(R a, R b) { return _mm256_min_epi16(a, b); }
+  static R max_dist(R m, R x, R w) { return max(m, _mm256_abs_epi16(sub(x, w))); }
+};
+
+struct I32 {
+  using T = int32_t;
+  using R = __m256i;
+  static constexpr int W = 8;
+
+  static R load(const T* p) { return _mm256_loadu_si256(reinterpret_cast<const R*>(p)); }
+  static void store(T* p, R a) { _mm256_storeu_si256(reinterpret_cast<R*>(p), a); }
+  static R set1(T a) { return _mm256_set1_epi32(a); }
+  static R add(R a, R b) { return _mm256_add_epi32(a, b); }
+  static R sub(R a, R b) { return _mm256_sub_epi32(a, b); }
+  static R max(R a, R b) { return _mm256_max_epi32(a, b); }
+  static R min(R a, R b) { return _mm256_min_epi32(a, b); }
+  static R max_dist(R m, R x, R w) { return max(m, _mm256_abs_epi32(sub(x, w))); }
+};
+
 // Products of small numbers far below the sum must not cost a denormal each. For the scope of a kernel only.
 struct FlushDenormals {
   unsigned saved = _mm_getcsr();

@@ -117,6 +117,36 @@ struct F64 {
   }
 };
 
+struct I16 {
+  using T = int16_t;
+  using R = __m512i;
+  static constexpr int W = 32;
+
+  static R load(const T* p) { return _mm512_loadu_si512(p); }
+  static void store(T* p, R a) { _mm512_storeu_si512(p, a); }
+  static R set1(T a) { return _mm512_set1_epi16(a); }
+  static R add(R a, R b) { return _mm512_add_epi16(a, b); }
+  static R sub(R a, R b) { return _mm512_sub_epi16(a, b); }
+  static R max(R a, R b) { return _mm512_max_epi16(a, b); }
+  static R min(R a, R b) { return _mm512_min_epi16(a, b); }
+  static R max_dist(R m, R x, R w) { return max(m, _mm512_abs_epi16(sub(x, w))); }
+};
+
+struct I32 {
+  using T = int32_t;
+  using R = __m512i;
+  static constexpr int W = 16;
+
+  static R load(const T* p) { return _mm512_loadu_si512(p); }
+  static void store(T* p, R a) { _mm512_storeu_si512(p, a); }
+  static R set1(T a) { return _mm512_set1_epi32(a); }
+  static R add(R a, R b) { return _mm512_add_epi32(a, b); }
+  static R sub(R a, R b) { return _mm512_sub_epi32(a, b); }
+  static R max(R a, R b) { return _mm512_max_epi32(a, b); }
+  static R min(R a, R b) { return _mm512_min_epi32(a, b); }
+  static R max_dist(R m, R x, R w) { return max(m, _mm512_abs_epi32(sub(x, w))); }
+};
+
 struct FlushDenormals {  // as in avx2.h
   unsigned saved = _mm_getcsr();
   explicit FlushDenormals(bool on) { _mm_setcsr(on ? saved | 0x8040 : saved); }

@@ -84,6 +84,36 @@ struct F64 {
   }
 };
 
+struct I16 {
+  using T = int16_t;
+  using R = int16x8_t;
+  static constexpr int W = 8;
+
+  static R load(const T* p) { return vld1q_s16(p); }
+  static void store(T* p, R a) { vst1q_s16(p, a); }
+  static R set1(T a) { return vdupq_n_s16(a); }
+  static R add(R a, R b) { return vaddq_s16(a, b); }
+  static R sub(R a, R b) { return vsubq_s16(a, b); }
+  static R max(R a, R b) { return vmaxq_s16(a, b); }
+  static R min(R a, R b) { return vminq_s16(a, b); }
+  static R max_dist(R m, R x, R w) { return vmaxq_s16(m, vabdq_s16(x, w)); }
+};
+
+struct I32 {
+  using T = int32_t;
+  using R = int32x4_t;
+  static constexpr int W = 4;
+
+  static R load(const T* p) { return vld1q_s32(p); }
+  static void store(T* p, R a) { vst1q_s32(p, a); }
+  static R set1(T a) { return vdupq_n_s32(a); }
+  static R add(R a, R b) { return vaddq_s32(a, b); }
+  static R sub(R a, R b) { return vsubq_s32(a, b); }
+  static R max(R a, R b) { return vmaxq_s32(a, b); }
+  static R min(R a, R b) { return vminq_s32(a, b); }
+  static R max_dist(R m, R x, R w) { return vmaxq_s32(m, vabdq_s32(x, w)); }
+};
+
 struct FlushDenormals {  // bit 24 of FPCR; as in avx2.h
   uint64_t saved;
   explicit FlushDenormals(bool on) {

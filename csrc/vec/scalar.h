@@ -51,6 +51,24 @@ struct Scalar {
 using F32 = Scalar<float>;
 using F64 = Scalar<double>;
 
+template <class Number>
+struct ScalarInt {
+  using T = Number;
+  using R = Number;
+  static constexpr int W = 1;
+
+  static R load(const T* p) { return *p; }
+  static void store(T* p, R a) { *p = a; }
+  static R set1(T a) { return a; }
+  static R add(R a, R b) { return static_cast<R>(static_cast<uint32_t>(a) + static_cast<uint32_t>(b)); }  // wraps, as vectors do
+  static R sub(R a, R b) { return static_cast<R>(static_cast<uint32_t>(a) - static_cast<uint32_t>(b)); }
+  static R max(R a, R b) { return a > b ? a : b; }
+  static R min(R a, R b) { return a < b ? a : b; }
+  static R max_dist(R m, R x, R w) { return max(m, static_cast<R>(x > w ? x - w : w - x)); }
+};
+using I16 = ScalarInt<int16_t>;
+using I32 = ScalarInt<int32_t>;
+
 struct FlushDenormals {  // the baseline has no portable way, and no need
   explicit FlushDenormals(bool) {}
   ~FlushDenormals() {}

@@ -2,11 +2,16 @@
 
 import typer
 
-from . import data, recipes
+from . import data, recipes, zoo
 from .bench import bench
+from .certify import certify
 from .evaluate import evaluate
+from .export import export
 from .info import info
+from .report import report
+from .reproduce import reproduce
 from .train import train
+from .verify import verify
 
 app = typer.Typer(
     help="l_inf-dist networks: image classifiers whose robustness is proved.",
@@ -18,8 +23,14 @@ app.command()(info)
 app.command()(bench)
 app.command()(train)
 app.command()(evaluate)
+app.command()(certify)
+app.command()(export)
+app.command()(verify)
+app.command()(report)
+app.command()(reproduce)
 app.add_typer(data.app, name="data")
 app.add_typer(recipes.app, name="recipes")
+app.add_typer(zoo.app, name="zoo")
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""What a command is given to work on: a network in a file, the folder of a run with its recipe, or a name in the zoo."""
+"""What a command is given to work on: a network in a file, a run's folder with its recipe, or a name of the zoo."""
 
 from dataclasses import dataclass
 from pathlib import Path

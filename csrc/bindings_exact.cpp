@@ -1,0 +1,170 @@
+// The integer layers as torch ops. Python (linfdist/ops/exact.py) explains what is wrong with bad arguments; here
+// everything that memory safety needs is checked.
+#include "exact.h"
+
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+
+#include <optional>
+#include <vector>
+
+namespace linfdist {
+namespace {
+using torch::headeronly::ScalarType;
+using torch::stable::Tensor;
+
+void check(const Tensor& t, int64_t dims, ScalarType dtype) {
+  STD_TORCH_CHECK(t.scalar_type() == dtype, "linfdist: wrong dtype");
+  STD_TORCH_CHECK(t.dim() == dims && t.is_contiguous(), "linfdist: wrong number of dimensions, or not contiguous");
+}
+
+// What all kinds of layers share.
+template <class T>
+Exact<T> make_job(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t neurons, const Tensor& y) {
+  check(x, 2, weight.scalar_type());
+  check(bias, 1, ScalarType::Int);
+  STD_TORCH_CHECK(x.size(0) > 0 && bias.size(0) == neurons, "linfdist: the bias does not fit the neurons");
+  Exact<T> job{};
+  job.x = static_cast<const T*>(x.const_data_ptr());
+  job.inputs = x.size(0), job.batch = x.size(1), job.neurons = neurons;
+  job.weight = static_cast<const T*>(weight.const_data_ptr());
+  job.bias = static_cast<const int32_t*>(bias.const_data_ptr());
+  job.y = static_cast<T*>(y.mutable_data_ptr());
+  return job;
+}
+
+// Calls f with a value of the tensor's number type.
+template <class F>
+void with_type(const Tensor& t, const F& f) {
+  isa();  // here, and not first on another thread, where the text of its error would be lost
+  if (t.scalar_type() == ScalarType::Short) return f(int16_t());
+  STD_TORCH_CHECK(t.scalar_type() == ScalarType::Int, "linfdist: needs int16 or int32");
+  f(int32_t());
+}
+
+Tensor dense_op(Tensor x, Tensor w, Tensor bias) {
+  check(x, 2, x.scalar_type());
+  check(w, 2, x.scalar_type());
+  check(bias, 1, ScalarType::Int);
+  STD_TORCH_CHECK(w.size(1) == x.size(0) && x.size(0) > 0, "linfdist: x and w do not fit each other");
+  Tensor y = torch::stable::new_empty(x, {w.size(0), x.size(1)});
+  with_type(x, [&](auto t) {
+    const auto job = make_job<decltype(t)>(x, w, bias, w.size(0), y);
+    if (y.numel()) exact_dense(job);
+  });
+  return y;
+}
+
+const int64_t* longs(const Tensor& t) { return static_cast<const int64_t*>(t.const_data_ptr()); }
+const int32_t* ints(const Tensor& t) { return static_cast<const int32_t*>(t.const_data_ptr()); }
+
+// Entries of `count` neurons or runs; returns where each begins.
+const int64_t* check_entries(const Tensor& start, int64_t count, const Tensor& index, const Tensor& weight) {
+  check(start, 1, ScalarType::Long);
+  check(index, 1, ScalarType::Int);
+  check(weight, 1, weight.scalar_type());
+  STD_TORCH_CHECK(start.numel() == count + 1 && index.numel() == weight.numel(), "linfdist: the entries do not fit");
+  const int64_t* at = longs(start);
+  STD_TORCH_CHECK(at[0] == 0 && at[count] == weight.numel(), "linfdist: start does not cover the entries");
+  for (int64_t k = 0; k < count; ++k) STD_TORCH_CHECK(at[k] < at[k + 1], "linfdist: a neuron or run without entries");
+  return at;
+}
+
+Tensor sparse_op(Tensor x, Tensor start, Tensor index, Tensor weight, std::optional<Tensor> limit, Tensor bias) {
+  check(x, 2, x.scalar_type());
+  check(bias, 1, ScalarType::Int);
+  const int64_t neurons = bias.numel();
+  const int64_t* at = check_entries(start, neurons, index, weight);
+  if (limit) {
+    check(*limit, 1, x.scalar_type());
+    STD_TORCH_CHECK(limit->numel() == weight.numel(), "linfdist: the limits do not fit");
+  }
+  Tensor y = torch::stable::new_empty(x, {neurons, x.size(1)});
+  with_type(x, [&](auto t) {
+    using T = decltype(t);
+    auto job = make_job<T>(x, weight, bias, neurons, y);
+    job.start = at;
+    job.index = ints(index);
+    job.limit = limit ? static_cast<const T*>(limit->const_data_ptr()) : nullptr;
+    if (y.numel()) STD_TORCH_CHECK(exact_sparse(job), "linfdist: an index lies outside the inputs");
+  });
+  return y;
+}
+
+// Runs, each with its entries and its middle; returns where each begins.
+const int64_t* check_runs(const Tensor& neuron, const Tensor& start, const Tensor& middle, const Tensor& index, const Tensor& weight) {
+  check(neuron, 1, ScalarType::Int);
+  check(middle, 1, ScalarType::Long);
+  const int64_t count = neuron.numel(), *at = check_entries(start, count, index, weight), *between = longs(middle);
+  STD_TORCH_CHECK(middle.numel() == count, "linfdist: the middles do not fit the runs");
+  for (int64_t r = 0; r < count; ++r)
+    STD_TORCH_CHECK(at[r] <= between[r] && between[r] <= at[r + 1], "linfdist: a middle lies outside its run");
+  return at;
+}
+
+Tensor sided_op(Tensor x, Tensor neuron, Tensor start, Tensor middle, Tensor index, Tensor weight, Tensor bias) {
+  check(x, 2, x.scalar_type());
+  check(bias, 1, ScalarType::Int);
+  const int64_t* at = check_runs(neuron, start, middle, index, weight);
+  Tensor y = torch::stable::new_empty(x, {bias.numel(), x.size(1)});
+  with_type(x, [&](auto t) {
+    auto job = make_job<decltype(t)>(x, weight, bias, bias.numel(), y);
+    job.runs = neuron.numel();
+    job.start = at;
+    job.middle = longs(middle);
+    job.neuron = ints(neuron);
+    job.index = ints(index);
+    if (y.numel()) STD_TORCH_CHECK(exact_sided(job), "linfdist: an index or a neuron lies outside");
+  });
+  return y;
+}
+
+Tensor network_op(Tensor images, int64_t shift, std::vector<int64_t> sizes, std::vector<int64_t> runs, Tensor neuron, Tensor start,
+                  Tensor middle, Tensor index, Tensor weight, Tensor bias) {
+  check(images, 2, ScalarType::Byte);
+  check(bias, 1, ScalarType::Int);
+  const int64_t* at = check_runs(neuron, start, middle, index, weight);
+  const int64_t layers = static_cast<int64_t>(sizes.size()) - 1;
+  STD_TORCH_CHECK(shift >= 0 && shift < 23, "linfdist: bad shift");
+  STD_TORCH_CHECK(layers > 0 && runs.size() == sizes.size() && runs.front() == 0 && runs.back() == neuron.numel(),
+                  "linfdist: the layers do not fit the runs");
+  int64_t neurons = 0;
+  for (int64_t l = 0; l < layers; ++l) {
+    STD_TORCH_CHECK(sizes[l] > 0 && sizes[l + 1] > 0 && runs[l] <= runs[l + 1], "linfdist: the layers do not fit each other");
+    neurons += sizes[l + 1];
+  }
+  STD_TORCH_CHECK(images.size(1) == sizes[0] && bias.numel() == neurons, "linfdist: images or biases do not fit the layers");
+  Tensor y = torch::stable::new_empty(images, {images.size(0), sizes.back()}, ScalarType::Int);
+  with_type(weight, [&](auto t) {
+    using T = decltype(t);
+    ExactNet<T> job{};
+    job.images = static_cast<const uint8_t*>(images.const_data_ptr());
+    job.batch = images.size(0), job.layers = layers, job.shift = shift;
+    job.sizes = sizes.data(), job.runs = runs.data();
+    job.neuron = ints(neuron), job.start = at, job.middle = longs(middle), job.index = ints(index);
+    job.weight = static_cast<const T*>(weight.const_data_ptr());
+    job.bias = ints(bias);
+    job.y = static_cast<int32_t*>(y.mutable_data_ptr());
+    if (y.numel()) STD_TORCH_CHECK(exact_network(job), "linfdist: an index or a neuron lies outside");
+  });
+  return y;
+}
+
+}  // namespace
+}  // namespace linfdist
+
+STABLE_TORCH_LIBRARY_FRAGMENT(linfdist_native, m) {
+  m.def("exact_dense(Tensor x, Tensor w, Tensor bias) -> Tensor");
+  m.def("exact_sparse(Tensor x, Tensor start, Tensor index, Tensor weight, Tensor? limit, Tensor bias) -> Tensor");
+  m.def("exact_sided(Tensor x, Tensor neuron, Tensor start, Tensor middle, Tensor index, Tensor weight, Tensor bias) -> Tensor");
+  m.def("exact_network(Tensor images, int shift, int[] sizes, int[] runs, Tensor neuron, Tensor start, Tensor middle, Tensor index, "
+        "Tensor weight, Tensor bias) -> Tensor");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(linfdist_native, CPU, m) {
+  m.impl("exact_dense", TORCH_BOX(&linfdist::dense_op));
+  m.impl("exact_sparse", TORCH_BOX(&linfdist::sparse_op));
+  m.impl("exact_sided", TORCH_BOX(&linfdist::sided_op));
+  m.impl("exact_network", TORCH_BOX(&linfdist::network_op));
+}

@@ -1,0 +1,23 @@
+// Integer layers, on raw pointers: checked shapes in, results out. bindings_exact.cpp gives them to torch.
+#pragma once
+#include "kernels.h"
+
+namespace linfdist {
+
+// `block` and `blocks` of the job are filled in here. T: int16_t or int32_t.
+template <class T>
+void exact_dense(Exact<T> job);
+
+// False if an index that was looked at lies outside [0, inputs).
+template <class T>
+bool exact_sparse(Exact<T> job);
+
+// False if an index or a neuron lies outside.
+template <class T>
+bool exact_sided(const Exact<T>& job);
+
+// Likewise. `widest` of the job is filled in here.
+template <class T>
+bool exact_network(ExactNet<T> job);
+
+}  // namespace linfdist

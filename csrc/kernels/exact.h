@@ -1,0 +1,243 @@
+// Integer layers: max |x - w| + bias without a rounding anywhere, so any order of the inputs gives the same bits.
+//
+// The batch lies along the lines of x already. A panel is a copy of kLanes columns: lines of a large batch lie pages
+// apart, at distances that may all fall into the same few places of the cache.
+#pragma once
+#include "../buffer.h"
+#include "loops.h"
+
+namespace {
+using linfdist::Exact;
+
+constexpr int64_t kSlice = 64;   // inputs whose lines stay in L1 while all neurons of a block see them
+
+// Columns [column, column + columns) of x, side by side; up to a whole vector, lanes past them repeat the last one.
+template <class V, int64_t L>
+void pack_columns(const Exact<typename V::T>& job, int64_t column, int64_t columns, typename V::T* panel) {
+  const int64_t whole = ceil_div(columns, V::W) * V::W;
+  for (int64_t i = 0; i < job.inputs; ++i) {
+    const typename V::T* from = job.x + i * job.batch + column;
+    typename V::T* line = panel + i * L;
+    int64_t k = 0;
+    for (; k + V::W <= columns; k += V::W) V::store(line + k, V::load(from + k));
+    for (; k < columns; ++k) line[k] = from[k];
+    for (; k < whole; ++k) line[k] = from[columns - 1];
+  }
+}
+
+// value[0, columns) + bias -> y. Adding wraps: the sum fits, so it is right even where the bias alone does not fit T.
+template <class V>
+void store_line(const typename V::T* value, int32_t bias, typename V::T* y, int64_t columns) {
+  using T = typename V::T;
+  const T b = static_cast<T>(bias);
+  int64_t k = 0;
+  for (; k + V::W <= columns; k += V::W) V::store(y + k, V::add(V::load(value + k), V::set1(b)));
+  for (; k < columns; ++k) y[k] = static_cast<T>(static_cast<uint32_t>(value[k]) + static_cast<uint32_t>(bias));
+}
+
+template <class V, int NV, int64_t L>
+inline void dense_line(const typename V::T* panel, const typename V::T* weight, int64_t n, typename V::T* value) {
+  typename V::R m[NV];
+  for (int v = 0; v < NV; ++v) m[v] = V::load(value + v * V::W);
+  for (int64_t k = 0; k < n; ++k) {
+    const typename V::R w = V::set1(weight[k]);
+    for (int v = 0; v < NV; ++v) m[v] = V::max_dist(m[v], V::load(panel + k * L + v * V::W), w);
+  }
+  for (int v = 0; v < NV; ++v) V::store(value + v * V::W, m[v]);
+}
+
+template <class V>
+void exact_dense(const Exact<typename V::T>& job, int64_t begin, int64_t end) {
+  using T = typename V::T;
+  constexpr int64_t L = kLanes<T>;
+  const Buffer<T> panel(job.inputs * L), value(job.block * L);
+  int64_t packed = -1;
+  for (int64_t task = begin; task < end; ++task) {
+    const int64_t column = task / job.blocks * L, columns = min64(L, job.batch - column);
+    const int64_t o0 = task % job.blocks * job.block, on = min64(job.block, job.neurons - o0);
+    if (packed != column) pack_columns<V, L>(job, packed = column, columns, panel);
+    fill<T>(value, on * L, 0);
+    for (int64_t s = 0; s < job.inputs; s += kSlice)
+      for (int64_t o = 0; o < on; ++o) {
+        const int64_t n = min64(kSlice, job.inputs - s);
+        const T* weight = job.weight + (o0 + o) * job.inputs + s;
+        prefetch(weight + job.inputs, n);
+        for_groups<4>(0, ceil_div(columns, V::W), [&](auto nv, int64_t v) {
+          dense_line<V, decltype(nv)::value, L>(panel + s * L + v * V::W, weight, n, value + o * L + v * V::W);
+        });
+      }
+    for (int64_t o = 0; o < on; ++o) store_line<V>(value + o * L, job.bias[o0 + o], job.y + (o0 + o) * job.batch + column, columns);
+  }
+}
+
+// A few images: no panel, vectors run along the inputs of one image.
+template <class V>
+void exact_rows(const Exact<typename V::T>& job, const typename V::T* rows, int64_t begin, int64_t end) {
+  using T = typename V::T;
+  const int64_t I = job.inputs;
+  for (int64_t o = begin; o < end; ++o)
+    for (int64_t b = 0; b < job.batch; ++b) {
+      const T *x = rows + b * I, *w = job.weight + o * I;
+      typename V::R m[4];
+      for (int v = 0; v < 4; ++v) m[v] = V::set1(0);
+      int64_t i = 0;
+      for (; i + 4 * V::W <= I; i += 4 * V::W)
+        for (int v = 0; v < 4; ++v) m[v] = V::max_dist(m[v], V::load(x + i + v * V::W), V::load(w + i + v * V::W));
+      for (; i + V::W <= I; i += V::W) m[0] = V::max_dist(m[0], V::load(x + i), V::load(w + i));
+      T lanes[V::W], value = 0;
+      V::store(lanes, V::max(V::max(m[0], m[1]), V::max(m[2], m[3])));
+      for (int k = 0; k < V::W; ++k) value = lanes[k] > value ? lanes[k] : value;
+      for (; i < I; ++i) {
+        const T a = static_cast<T>(x[i] > w[i] ? x[i] - w[i] : w[i] - x[i]);
+        value = a > value ? a : value;
+      }
+      job.y[o * job.batch + b] = static_cast<T>(static_cast<uint32_t>(value) + static_cast<uint32_t>(job.bias[o]));
+    }
+}
+
+template <class V, int NV, int64_t L>
+inline void sparse_line(const typename V::T* panel, const int32_t* index, const typename V::T* weight, int64_t n, typename V::T* value) {
+  typename V::R m[NV];
+  for (int v = 0; v < NV; ++v) m[v] = V::set1(0);
+  for (int64_t k = 0; k < n; ++k) {
+    const typename V::R w = V::set1(weight[k]);
+    const typename V::T* line = panel + index[k] * L;
+    for (int v = 0; v < NV; ++v) m[v] = V::max_dist(m[v], V::load(line + v * V::W), w);
+  }
+  for (int v = 0; v < NV; ++v) V::store(value + v * V::W, m[v]);
+}
+
+// One neuron of one image: x is its own panel, and an entry costs so little that each is asked whether it can still
+// matter. An index outside is taken as the last input, and noticed: not 0 is returned.
+template <class T>
+inline uint32_t sparse_image(const Exact<T>& job, int64_t o) {
+  const uint32_t last = static_cast<uint32_t>(job.inputs - 1);
+  uint32_t outside = 0;
+  T m = 0;
+  for (int64_t k = job.start[o]; k < job.start[o + 1] && !(job.limit && job.limit[k] <= m); ++k) {
+    const uint32_t index = static_cast<uint32_t>(job.index[k]), i = index < last ? index : last;
+    outside |= index ^ i;
+    const T x = job.x[i], w = job.weight[k], d = static_cast<T>(x > w ? x - w : w - x);
+    m = d > m ? d : m;
+  }
+  job.y[o] = static_cast<T>(static_cast<uint32_t>(m) + static_cast<uint32_t>(job.bias[o]));
+  return outside;
+}
+
+inline bool inside(const int32_t* index, int64_t n, int64_t bound) {
+  const uint32_t last = static_cast<uint32_t>(bound - 1);
+  uint32_t outside = 0;
+  for (int64_t k = 0; k < n; ++k) outside |= static_cast<uint32_t>(index[k]) > last;
+  return outside == 0;
+}
+
+// Limits are of no use to many images at once: one of them needs nearly every entry.
+template <class V>
+bool exact_sparse(const Exact<typename V::T>& job, int64_t begin, int64_t end) {
+  using T = typename V::T;
+  constexpr int64_t L = linfdist::kSparseLanes<T>;
+  uint32_t outside = 0;
+  if (job.batch > 1 && !inside(job.index, job.start[job.neurons], job.inputs)) return false;
+  const Buffer<T> panel(job.batch > 1 ? job.inputs * L : 0);
+  int64_t packed = -1;
+  for (int64_t task = begin; task < end; ++task) {
+    const int64_t column = task / job.blocks * L, columns = min64(L, job.batch - column);
+    const int64_t o0 = task % job.blocks * job.block, o1 = min64(o0 + job.block, job.neurons);
+    if (job.batch == 1) {
+      for (int64_t o = o0; o < o1; ++o) outside |= sparse_image<T>(job, o);
+      continue;
+    }
+    if (packed != column) pack_columns<V, L>(job, packed = column, columns, panel);
+    for (int64_t o = o0; o < o1; ++o) {
+      const int64_t first = job.start[o], n = job.start[o + 1] - first;
+      T value[L];
+      for_groups<4>(0, ceil_div(columns, V::W), [&](auto nv, int64_t v) {
+        sparse_line<V, decltype(nv)::value, L>(panel + v * V::W, job.index + first, job.weight + first, n, value + v * V::W);
+      });
+      store_line<V>(value, job.bias[o], job.y + o * job.batch + column, columns);
+    }
+  }
+  return outside == 0;
+}
+
+// `above` entries that give x - w, then those that give w - x. Both take w - x, which needs no load of its own: the largest
+// x - w is minus the smallest w - x.
+template <class V, int NV, int64_t L>
+inline void sided_line(const typename V::T* panel, const int32_t* index, const typename V::T* weight, int64_t above, int64_t n,
+                       typename V::T* value) {
+  using R = typename V::R;
+  R m[NV];
+  for (int v = 0; v < NV; ++v) m[v] = V::set1(0);
+  int64_t k = 0;
+  for (; k < above; ++k) {
+    const R w = V::set1(weight[k]);
+    const typename V::T* line = panel + index[k] * L;
+    for (int v = 0; v < NV; ++v) m[v] = V::min(m[v], V::sub(w, V::load(line + v * V::W)));
+  }
+  for (int v = 0; v < NV; ++v) m[v] = V::max(V::load(value + v * V::W), V::sub(V::set1(0), m[v]));
+  for (; k < n; ++k) {
+    const R w = V::set1(weight[k]);
+    const typename V::T* line = panel + index[k] * L;
+    for (int v = 0; v < NV; ++v) m[v] = V::max(m[v], V::sub(w, V::load(line + v * V::W)));
+  }
+  for (int v = 0; v < NV; ++v) V::store(value + v * V::W, m[v]);
+}
+
+// Runs [begin, end) over `vectors` vectors of a panel. Where runs that follow each other look at the same few inputs, those
+// stay in L1.
+template <class V, int64_t L, class Job>
+inline void sided_runs(const Job& job, int64_t begin, int64_t end, int64_t vectors, const typename V::T* panel, typename V::T* value) {
+  for (int64_t r = begin; r < end; ++r) {
+    const int64_t first = job.start[r], above = job.middle[r] - first, n = job.start[r + 1] - first;
+    for_groups<4>(0, vectors, [&](auto nv, int64_t v) {
+      sided_line<V, decltype(nv)::value, L>(panel + v * V::W, job.index + first, job.weight + first, above, n,
+                                            value + job.neuron[r] * L + v * V::W);
+    });
+  }
+}
+
+template <class V>
+void exact_sided(const Exact<typename V::T>& job, int64_t begin, int64_t end) {
+  using T = typename V::T;
+  constexpr int64_t L = linfdist::kSparseLanes<T>;
+  const Buffer<T> panel(job.inputs * L), value(job.neurons * L);
+  for (int64_t task = begin; task < end; ++task) {
+    const int64_t column = task * L, columns = min64(L, job.batch - column);
+    pack_columns<V, L>(job, column, columns, panel);
+    fill<T>(value, job.neurons * L, 0);
+    sided_runs<V, L>(job, 0, job.runs, ceil_div(columns, V::W), panel, value);
+    for (int64_t o = 0; o < job.neurons; ++o) store_line<V>(value + o * L, job.bias[o], job.y + o * job.batch + column, columns);
+  }
+}
+
+// A panel goes through all layers before the next one: its values never leave L2.
+template <class V>
+void exact_network(const linfdist::ExactNet<typename V::T>& job, int64_t begin, int64_t end) {
+  using T = typename V::T;
+  constexpr int64_t L = linfdist::kSparseLanes<T>;
+  const Buffer<T> one(job.widest * L), other(job.widest * L);
+  for (int64_t task = begin; task < end; ++task) {
+    const int64_t row = task * L, rows = min64(L, job.batch - row), inputs = job.sizes[0];
+    T *x = one, *y = other;
+    for (int64_t i0 = 0; i0 < inputs; i0 += 64)  // so that the lines written to stay in L1
+      for (int64_t lane = 0; lane < L; ++lane) {
+        const uint8_t* image = job.images + (row + min64(lane, rows - 1)) * inputs;
+        for (int64_t i = i0; i < min64(i0 + 64, inputs); ++i) x[i * L + lane] = static_cast<T>(image[i] << job.shift);
+      }
+    const int32_t* bias = job.bias;
+    for (int64_t l = 0; l < job.layers; ++l) {
+      const int64_t neurons = job.sizes[l + 1];
+      fill<T>(y, neurons * L, 0);
+      sided_runs<V, L>(job, job.runs[l], job.runs[l + 1], ceil_div(rows, V::W), x, y);
+      for (int64_t o = 0; o < neurons; ++o) store_line<V>(y + o * L, bias[o], y + o * L, L);
+      bias += neurons;
+      T* const swap = x;
+      x = y, y = swap;
+    }
+    const int64_t classes = job.sizes[job.layers];
+    for (int64_t lane = 0; lane < rows; ++lane)
+      for (int64_t o = 0; o < classes; ++o) job.y[(row + lane) * classes + o] = -static_cast<int32_t>(x[o * L + lane]);
+  }
+}
+
+}  // namespace

@@ -1,0 +1,144 @@
+"""Certificates as data: what a frozen network proves about one image, with nothing rounded."""
+
+import hashlib
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...ops.box import dist_box
+from .bounds import largest
+from .network import FrozenNet, grid_inputs
+
+FORMAT = "linfdist-certificate-1"
+METHODS = ("margin", "box")
+_FLOAT32_WHOLE = 2**24  # float32 holds all whole numbers up to here
+
+
+@dataclass(frozen=True)
+class ExactCertificate:
+    """The class is the same for all images of the domain within `radius` of this one, in ℓ∞ and levels (1/255 pixel).
+
+    margin: best minus second-best logit, in grid units. method "margin": one level moves a logit by at most 2^k, so the
+    class holds closer than radius = margin / 2^(k + 1) (`ball` is "open"). method "box": intervals through all layers;
+    radius is the largest whole number for which they prove the class (`ball` is "closed"). levels: the largest whole
+    number of levels by which every pixel may change.
+    """
+
+    image: str  # sha256
+    shape: tuple[int, int, int]
+    model: str  # sha256
+    prediction: int
+    k: int
+    margin: int
+    method: str
+    radius: Fraction
+    ball: str
+    levels: int
+    domain: str | None  # sha256 of the least and the largest image; None: all 8-bit images
+
+    def json(self) -> dict[str, Any]:
+        """As the file holds it."""
+        return {
+            "format": FORMAT,
+            "image_sha256": self.image,
+            "image_shape": list(self.shape),
+            "model_sha256": self.model,
+            "class": self.prediction,
+            "grid": f"1/{255 * 2**self.k} pixel",
+            "margin": self.margin,
+            "method": self.method,
+            "radius": str(self.radius),
+            "ball": self.ball,
+            "levels": self.levels,
+            "domain_sha256": self.domain,
+        }
+
+
+def image_sha256(image: Tensor) -> str:
+    """Of an image uint8 (C, H, W): its shape, as in "1,28,28:", then its pixels."""
+    shape = ",".join(str(side) for side in image.shape)
+    return hashlib.sha256(f"{shape}:".encode() + image.contiguous().numpy().tobytes()).hexdigest()
+
+
+def certify(network: FrozenNet, images: Tensor, method: str = "box") -> list[ExactCertificate]:
+    """One certificate for each of the images uint8 (B, C, H, W), all of them in the network's domain."""
+    if method not in METHODS:
+        raise ValueError(f"method = {method!r}: must be one of {', '.join(METHODS)}")
+    logits = network(images)
+    predictions, margins = logits.argmax(1), gaps(logits)
+    levels = (margins - 1).clamp_min(0).div(2 ** (network.k + 1), rounding_mode="floor").clamp_max(255)
+    if method == "box":
+        levels = _box_levels(network, images, predictions, levels)
+    domain = None if network.whole_cube else _domain_sha256(network)
+    return [
+        ExactCertificate(
+            image=image_sha256(image),
+            shape=network.shape,
+            model=network.sha256,
+            prediction=prediction,
+            k=network.k,
+            margin=margin,
+            method=method,
+            radius=Fraction(margin, 2 ** (network.k + 1)) if method == "margin" else Fraction(whole),
+            ball="open" if method == "margin" else "closed",
+            levels=whole,
+            domain=domain,
+        )
+        for image, prediction, margin, whole in zip(
+            images, predictions.tolist(), margins.tolist(), levels.tolist(), strict=True
+        )
+    ]
+
+
+def gaps(logits: Tensor) -> Tensor:
+    """Best minus second-best logit, (B,) int64: both are integers, so this is exact."""
+    best = logits.long().topk(2, dim=1).values
+    return best[:, 0] - best[:, 1]
+
+
+def certified_at(network: FrozenNet, logits: Tensor, eps: Fraction) -> Tensor:
+    """Where the margin proves the class on the closed eps-ball (pixels of [0, 1]), real images included: (B,) bool."""
+    return gaps(logits) > (2 * eps * 255 * 2**network.k).__floor__()
+
+
+def _domain_sha256(network: FrozenNet) -> str:
+    return image_sha256(torch.cat([network.lower, network.upper]))
+
+
+def _box_levels(network: FrozenNet, images: Tensor, predictions: Tensor, proved: Tensor) -> Tensor:
+    """The largest level each image is proved for, by bisection from what its margin proves. A smaller ball lies inside
+    a larger one, and so do its intervals.
+    """
+    proved, failed = proved.clone(), torch.full_like(proved, 256)
+    while (proved + 1 < failed).any():
+        middle = (proved + failed) // 2
+        holds = box_holds(network, images, predictions, middle)
+        proved, failed = torch.where(holds, middle, proved), torch.where(holds, failed, middle)
+    return proved
+
+
+def box_holds(network: FrozenNet, images: Tensor, predictions: Tensor, levels: Tensor) -> Tensor:
+    """Whether intervals prove that no image of the domain within `levels` (B,) has another class: (B,) bool.
+
+    The float kernels do the work: all values are whole numbers that the float type holds, so every operation is exact.
+    """
+    spread = levels[:, None, None, None]
+    least = torch.maximum(images.long() - spread, network.lower.long()).to(torch.uint8)
+    most = torch.minimum(images.long() + spread, network.upper.long()).to(torch.uint8)
+    dtype = _float_type(network)
+    low, high = (grid_inputs(bound, network.crop, network.k).to(dtype) for bound in (least, most))
+    for layer in network.layers:
+        bias = layer.bias.to(dtype)
+        near, far = dist_box(low, high, layer.weight.to(dtype))
+        low, high = near + bias, far + bias  # (B, O); logits are -y
+    own = high.gather(1, predictions[:, None])  # the largest -logit of the class itself
+    others = low.scatter(1, predictions[:, None], torch.inf)
+    return (others > own).all(1)
+
+
+def _float_type(network: FrozenNet) -> torch.dtype:
+    sizes = [largest(layer.low, layer.high, layer.weight, layer.mask, layer.bias.long()) for layer in network.layers]
+    return torch.float32 if max(sizes) < _FLOAT32_WHOLE else torch.float64

@@ -1,0 +1,164 @@
+"""From a trained network to integers."""
+
+import math
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...models import DistNet
+from ...nn import CenterCrop, DistLinear, Flatten, MeanShift, Normalize
+from ...nn.base import round_up
+from ..checks import check_network
+from ..rounding import rounding_error
+from .bounds import INT32
+from .network import MAX_K, FrozenLayer, FrozenNet, grid_inputs
+from .prune import prune
+
+Domain = tuple[Tensor, Tensor]
+FINEST = 6  # finer grids gain nothing that could be measured
+COARSEST = 2  # below, rounding could be seen in the accuracy: better some layers in int32
+ELSE = 4  # the grid then
+
+
+@torch.no_grad()
+def freeze(
+    network: DistNet, k: int | None = None, domain: Domain | None = None, facts: Mapping[str, Any] | None = None
+) -> FrozenNet:
+    """The integer network nearest to `network`, pruned without loss, for 8-bit images.
+
+    The network is scaled by its std, which makes it a dist net in pixels, and every weight is rounded to the grid of
+    1/(255 · 2^k) pixels: once per layer, and the last bias once. Means, shifts and hidden biases need no rounding of
+    their own, since |y - mean - w| = |y - (w + mean)|: they go into the weights that follow.
+
+    k: None takes the largest of 2 ... 6 for which int16 provably holds every value that can occur, else 4 with int32
+    where needed; a given k takes int32 where needed. domain: two uint8 images (C, H, W), the least and the largest
+    value of each pixel; None means every image. facts: plain JSON that is kept in the file.
+
+    `facts` of the result gets `distance`: no logit of `network`, times its std, is further (in pixels) from this
+    network's, in pixels, for any image of the domain. TypeError for anything but a plain `DistNet`.
+    """
+    _check(network)
+    lower, upper = _domain(domain, network.shape)
+    if k is not None and not 0 <= k <= MAX_K:
+        raise ValueError(f"k = {k}: must be between 0 and {MAX_K}, or 255 * 2^k does not fit 16 bits")
+    if k is not None:
+        return _at(network, k, lower, upper, facts or {})
+    for finer in range(FINEST, COARSEST - 1, -1):
+        frozen = _at(network, finer, lower, upper, facts or {})
+        if all(layer.weight.dtype == torch.int16 for layer in frozen.layers):
+            return frozen
+    return _at(network, ELSE, lower, upper, facts or {})
+
+
+def _at(network: DistNet, k: int, lower: Tensor, upper: Tensor, facts: Mapping[str, Any]) -> FrozenNet:
+    rounded, moved = to_grid(network, 255 * 2**k)
+    crop = next((layer.size for layer in network.body if isinstance(layer, CenterCrop)), None)
+    low, high = (grid_inputs(bound[None], crop, k)[0].long() for bound in (lower, upper))
+    pruned = prune(rounded, low, high)
+    layers: list[FrozenLayer] = []
+    for entries in pruned:
+        layers.append(FrozenLayer.fitting(entries.weight, entries.mask, entries.bias, low, high))
+        low, high = layers[-1].range
+    made = {
+        **facts,
+        "std": float(network_std(network)),
+        "distance": _distance(network, k, moved),
+        "weights": sum(weight.numel() for weight, _ in rounded),
+        "kept": sum(int(layer.mask.sum()) for layer in layers),
+        "neurons": sum(len(bias) for _, bias in rounded),
+        "neurons_kept": sum(len(layer.bias) for layer in layers),
+    }
+    return FrozenNet(network.shape, crop, k, lower, upper, tuple(layers), made)
+
+
+def network_std(network: DistNet) -> Fraction:
+    """The std that its logits are divided by, as the float it is."""
+    return next(Fraction(layer.std.item()) for layer in network.body if isinstance(layer, Normalize))
+
+
+@torch.no_grad()
+def to_grid(network: DistNet, units: int) -> tuple[list[tuple[Tensor, Tensor]], Fraction]:
+    """Weights (O, I) and biases (O,) in units of 1/units pixels, int64; and how far rounding can move a logit.
+
+    `offset` is what is still to be added to the current features, in pixels; `size` bounds the terms it is made of.
+    """
+    std = float(network_std(network))
+    offset, size = torch.zeros(()), 0.0
+    rounded: list[tuple[Tensor, Tensor]] = []
+    moved = Fraction(0)
+    for layer in [*network.body, network.last]:
+        if isinstance(layer, Normalize):
+            shape = (len(layer.mean), *network.size)
+            offset = -layer.mean.cpu().double().expand(shape).flatten()
+            size = float(offset.abs().max())
+        elif isinstance(layer, DistLinear):
+            weight, error = _whole(std * layer.weight.cpu().double() - offset, units, size)
+            moved += error
+            offset = torch.zeros(len(weight), dtype=torch.float64)
+            size = 0.0
+            if layer.bias is not None:
+                offset = std * layer.bias.cpu().double()
+                size = float(offset.abs().max())
+            rounded.append((weight, torch.zeros(len(weight), dtype=torch.int64)))
+        elif isinstance(layer, MeanShift):
+            shift = std * layer.running_mean.cpu().double()
+            offset, size = offset - shift, size + float(shift.abs().max())
+        elif not isinstance(layer, CenterCrop | Flatten):
+            raise TypeError(f"cannot freeze a layer of type {type(layer).__name__}: its integer form is not known")
+    bias, error = _whole(offset, units, size)
+    rounded[-1] = (rounded[-1][0], bias)
+    return rounded, moved + error
+
+
+def _whole(values: Tensor, units: int, size: float) -> tuple[Tensor, Fraction]:
+    """Values in pixels, float64 and made of at most three terms of which one is at most `size`, to whole units; and a
+    bound of |result - exact value|, in units: what was rounded away, and what float64 cannot see.
+    """
+    scaled = values * units
+    largest = float(scaled.abs().max())
+    if not largest <= INT32:  # NaN too
+        raise ValueError(f"weights of {largest / units} pixels are too large for 32 bits, or not finite")
+    whole = scaled.round()
+    unseen = (largest + 3 * size * units) * 2**-48
+    return whole.long(), Fraction(float((scaled - whole).abs().max())) + Fraction(unseen)
+
+
+def _distance(network: DistNet, k: int, moved: Fraction) -> float:
+    """How far a logit, in pixels, can be from the float32 network's as executed, times std; rounded up.
+
+    The layers are 1-Lipschitz, so the roundings of all layers add up and are not amplified. The float network adds its
+    own rounding, and that of the pixel n/255 as a float32.
+    """
+    own = rounding_error(network)
+    if not math.isfinite(own):
+        raise ValueError("the float network could overflow, so nothing can be said about its distance")
+    return round_up(moved / (255 * 2**k) + network_std(network) * Fraction(own) + Fraction(2) ** -24)
+
+
+def _check(network: DistNet) -> None:
+    if type(network) is not DistNet:  # a subclass may compute anything
+        reason = "a head of conventional layers multiplies, which leaves every grid"
+        raise TypeError(
+            f"only a plain DistNet can be frozen to integers, not {type(network).__name__}: {reason}, "
+            "and convolutions are not supported"
+        )
+    check_network(network)
+    for name, tensor in network.state_dict().items():
+        if tensor.dtype != torch.float32:
+            raise TypeError(f"only float32 networks can be frozen, {name} is {tensor.dtype}")
+
+
+def _domain(domain: Domain | None, shape: tuple[int, int, int]) -> Domain:
+    if domain is None:
+        return torch.zeros(shape, dtype=torch.uint8), torch.full(shape, 255, dtype=torch.uint8)
+    for name, bound in zip(("least", "largest"), domain, strict=True):
+        if bound.dtype != torch.uint8 or tuple(bound.shape) != shape:
+            raise ValueError(
+                f"the {name} image of the domain must be uint8 {shape}, got {bound.dtype} {tuple(bound.shape)}"
+            )
+    if (domain[0] > domain[1]).any():
+        raise ValueError("the domain is empty: somewhere its least value is above its largest")
+    return domain[0].contiguous(), domain[1].contiguous()

@@ -1,0 +1,176 @@
+"""Frozen networks: dist nets in integers, from 8-bit pixels to logits."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...ops import exact as kernels
+from .bounds import INT16, INT32, largest, near_far, reach, rows
+
+SPARSE_BELOW = 0.6  # share of kept entries up to which the pruned kernel is the faster one
+MAX_K = 7  # 255 · 2^7 is the last input that fits int16
+
+
+@dataclass(frozen=True, eq=False)
+class FrozenLayer:
+    """y[o] = max_i |x[i] - weight[o, i]| + bias[o], over the entries of `mask` alone.
+
+    weight: (O, I) int16, or int32 where int16 might overflow; entries outside the mask hold the middle of their input's
+    range, which never wins, so that the dense form is the same function. mask: (O, I) bool; bias: (O,) int32; low and
+    high: (I,) int64, the range of each input. ValueError for what cannot be evaluated without overflow.
+    """
+
+    weight: Tensor
+    mask: Tensor
+    bias: Tensor
+    low: Tensor
+    high: Tensor
+
+    def __post_init__(self) -> None:
+        if not self.mask.any(1).all():
+            raise ValueError("a neuron has no entries: the maximum of nothing is undefined")
+        limit = INT16 if self.weight.dtype == torch.int16 else INT32
+        size = largest(self.low, self.high, self.weight, self.mask, self.bias.long())
+        if self.weight.dtype not in (torch.int16, torch.int32) or size > limit:
+            raise ValueError(f"values of a layer reach {size}, which {self.weight.dtype} cannot hold")
+        span = (self.high - self.low + 1).div(2, rounding_mode="floor")  # how far the middle of a range can be
+        floor = self.range[0] - self.bias
+        for part in rows(self.mask):
+            if (span.masked_fill(self.mask[part], 0).amax(1) > floor[part]).any():
+                raise ValueError("an entry that was left out could win: the mask is not that of a lossless pruning")
+
+    @classmethod
+    def fitting(cls, weight: Tensor, mask: Tensor, bias: Tensor, low: Tensor, high: Tensor) -> "FrozenLayer":
+        """In int16 if that provably holds every value, else in int32; all arguments are int64, the mask is bool."""
+        size = largest(low, high, weight, mask, bias)
+        if size > INT32:
+            raise ValueError(f"values of a layer reach {size} grid units, which 32 bits cannot hold: take a smaller k")
+        dtype = torch.int16 if size <= INT16 else torch.int32
+        middle = (low + high).div(2, rounding_mode="floor")  # (I,)
+        return cls(torch.where(mask, weight, middle).to(dtype), mask, bias.to(torch.int32), low, high)
+
+    @cached_property
+    def range(self) -> tuple[Tensor, Tensor]:
+        """The reachable range of each output, two tensors (O,) int64."""
+        return reach(self.low, self.high, self.weight, self.mask, self.bias.long())
+
+    @cached_property
+    def entries(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """start (O + 1,) int64, then index int32, weight and limit of all kept entries: those of neuron o are
+        start[o] : start[o + 1], by descending limit, the largest |x - w| that is possible.
+        """
+        neuron, index = self.mask.nonzero(as_tuple=True)
+        weight = self.weight[neuron, index]
+        limit = torch.maximum(self.high[index] - weight, weight - self.low[index])
+        order = (neuron * (INT32 + 1) + (INT32 - limit)).argsort(stable=True)  # by neuron, then descending limit
+        start = torch.zeros(len(self.mask) + 1, dtype=torch.int64)
+        start[1:] = self.mask.sum(1).cumsum(0)
+        dtype = self.weight.dtype
+        return start, index[order].to(torch.int32), weight[order], limit[order].to(dtype)
+
+    @cached_property
+    def sides(self) -> kernels.Sides | None:
+        """The entries as the pruned kernel takes them; None where so many are left that the dense one is faster."""
+        if int(self.mask.sum()) > SPARSE_BELOW * self.mask.numel():
+            return None
+        start, index, weight, _ = self.entries
+        return kernels.one_sided(start, index, weight, self.low, self.high)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(I, B) -> (O, B), feature-major, in the layer's own integer type."""
+        x = x.to(self.weight.dtype)
+        sides = self.sides
+        return kernels.dense(x, self.weight, self.bias) if sides is None else kernels.sided(x, *sides, self.bias)
+
+
+@dataclass(frozen=True, eq=False)
+class FrozenNet:
+    """A network on the grid of 1/(255 · 2^k) pixels: its input is 2^k times the 8-bit pixels, all values are integers.
+
+    shape: (C, H, W) of its images; crop: side of the centre crop, or None; lower, upper: uint8 (C, H, W), the range of
+    each pixel (its domain); layers: see `FrozenLayer`; facts: plain JSON about its making.
+
+    Logits are 1-Lipschitz: one level (1/255) of a pixel moves none of them by more than 2^k.
+    """
+
+    shape: tuple[int, int, int]
+    crop: int | None
+    k: int
+    lower: Tensor
+    upper: Tensor
+    layers: tuple[FrozenLayer, ...]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Pruning and the absence of overflow hold for the ranges of the layers: they must be those of the domain."""
+        if self.classes < 2:
+            raise ValueError("a network with one class has no margin: nothing could be certified")
+        low, high = (grid_inputs(bound[None], self.crop, self.k)[0].long() for bound in (self.lower, self.upper))
+        for number, layer in enumerate(self.layers):
+            if not (torch.equal(layer.low, low) and torch.equal(layer.high, high)):
+                raise ValueError(f"layer {number} was made for inputs of other ranges: freeze the network again")
+            low, high = layer.range
+
+    @property
+    def classes(self) -> int:
+        return len(self.layers[-1].bias)
+
+    @cached_property
+    def sha256(self) -> str:
+        """The hash that certificates name: of the header and of all tensors, as they are in the file."""
+        from .file import contents, digest
+
+        return digest(*contents(self))
+
+    @property
+    def whole_cube(self) -> bool:
+        """Whether every 8-bit image is in the domain."""
+        return bool((self.lower == 0).all() and (self.upper == 255).all())
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Logits (B, classes) int32, in grid units, of images uint8 (B, C, H, W) of the domain."""
+        self.check(images)
+        x = grid_inputs(images, self.crop, self.k).T.contiguous()  # (I, B)
+        for layer in self.layers:
+            x = layer(x)
+        return -x.T.to(torch.int32).contiguous()
+
+    def check(self, images: Tensor) -> None:
+        """Raise unless these are images that the network was frozen for."""
+        if images.dtype != torch.uint8:
+            raise TypeError(f"a frozen network takes 8-bit pixels (uint8, 0 ... 255), got {images.dtype}")
+        if images.dim() != 4 or tuple(images.shape[1:]) != self.shape:
+            raise ValueError(f"need images (B, {', '.join(map(str, self.shape))}), got {tuple(images.shape)}")
+        outside = ((images < self.lower) | (images > self.upper)).flatten(1).any(1)
+        if outside.any():
+            number = int(outside.nonzero()[0])
+            c, i, j = ((images[number] < self.lower) | (images[number] > self.upper)).nonzero()[0].tolist()
+            raise ValueError(
+                f"image {number} is outside the domain the network was frozen for: channel {c}, row {i}, column {j} "
+                f"is {int(images[number, c, i, j])}, allowed are {int(self.lower[c, i, j])} ... "
+                f"{int(self.upper[c, i, j])}. Freeze it for a larger domain to use it on such images"
+            )
+
+
+def grid_inputs(images: Tensor, crop: int | None, k: int) -> Tensor:
+    """Images uint8 (B, C, H, W) -> (B, I) int16: the middle if cropped, times 2^k."""
+    if crop is not None:
+        top, left = ((side - crop) // 2 for side in images.shape[2:])
+        images = images[:, :, top : top + crop, left : left + crop]
+    return images.flatten(1).to(torch.int16) << k
+
+
+def reference(network: FrozenNet, images: Tensor) -> Tensor:
+    """What `network(images)` must be, by definition: one image and one layer at a time, on kept entries, in int64."""
+    network.check(images)
+    logits = []
+    for x in grid_inputs(images, network.crop, network.k).long():
+        for layer in network.layers:
+            distance, _ = near_far(x, x, layer.weight.long())
+            x = distance.masked_fill(~layer.mask, -1).amax(1) + layer.bias
+        logits.append(-x)
+    return torch.stack(logits).to(torch.int32) if logits else torch.empty(0, network.classes, dtype=torch.int32)

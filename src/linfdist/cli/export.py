@@ -1,0 +1,183 @@
+"""`linfdist export`: a trained network in another form."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from decimal import ROUND_UP, Decimal
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from linfdist import data
+from linfdist.certificates import exact
+from linfdist.certificates.exact.report import Comparison, compare
+from linfdist.eps import parse_eps
+from linfdist.models import DistNet, PixelNet
+
+from .sources import Source, open_source
+
+
+class Format(str, Enum):
+    """What can be written."""
+
+    exact = "exact"
+    onnx = "onnx"
+    onnx_exact = "onnx-exact"
+    torch = "torch"
+
+
+FILES = {
+    Format.exact: "exact.safetensors",
+    Format.onnx: "model.onnx",
+    Format.onnx_exact: "exact.onnx",
+    Format.torch: "model.pt2",
+}
+
+
+def export(
+    path: Annotated[Path, typer.Argument(metavar="MODEL", help="A model.safetensors, or a run's folder.")],
+    form: Annotated[
+        Format,
+        typer.Option("--format", help="exact: integers, pruned without loss."),
+    ],
+    out: Annotated[Path | None, typer.Option(metavar="FILE", show_default="beside the model")] = None,
+    k: Annotated[
+        int | None,
+        typer.Option(
+            "--k", metavar="K", min=0, max=7, help="Grid of 1/(255·2^K) pixels.", show_default="the finest for int16"
+        ),
+    ] = None,
+    domain: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(metavar="LEAST LARGEST", help="Two images: the range of each pixel.", show_default="all images"),
+    ] = None,
+    dataset: Annotated[
+        str | None, typer.Option("--data", metavar="NAME", help="To compare on.", show_default="the recipe's")
+    ] = None,
+    eps: Annotated[
+        str | None, typer.Option(metavar="E", help="Radius to compare at.", show_default="the recipe's")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(metavar="N", min=1, help="Compare on the first N images only.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(metavar="DIR", help="Where data sets are.")] = None,
+) -> None:
+    """Write a network for use elsewhere. `exact` also reports what rounding to integers and pruning did to it."""
+    try:
+        source = open_source(path)
+        target = out or source.folder / FILES[form]
+        if form in (Format.onnx, Format.torch):
+            _only_for_exact(form, k=k, domain=domain, data=dataset, eps=eps, limit=limit)
+            _exporter(form)(source.network, target)
+        else:
+            frozen, compared = _freeze(source, k, domain, dataset, eps, limit, data_dir)
+            if form is Format.exact:
+                exact.save(frozen, target)
+            else:
+                _exact_onnx(frozen, target)
+            _show(frozen, compared, source, target if form is Format.exact else None)
+    except (ImportError, OSError, TypeError, ValueError, data.DataError) as error:
+        Console(stderr=True).print(f"error: {error}", markup=False, soft_wrap=True)
+        raise typer.Exit(1) from None
+    Console().print(f"written: {target}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _only_for_exact(form: Format, **options: object) -> None:
+    given = [f"--{name}" for name, value in options.items() if value is not None]
+    if given:
+        raise ValueError(f"{', '.join(given)}: only for --format exact and onnx-exact, not for {form.value}")
+
+
+def _exporter(form: Format) -> Callable[[PixelNet, Path], None]:
+    from linfdist.export import to_onnx, to_torch_export  # what they need is an extra
+
+    return to_onnx if form is Format.onnx else to_torch_export
+
+
+def _exact_onnx(frozen: exact.FrozenNet, target: Path) -> None:
+    from linfdist.export import exact_to_onnx
+
+    exact_to_onnx(frozen, target)
+
+
+def _freeze(
+    source: Source,
+    k: int | None,
+    domain: tuple[Path, Path] | None,
+    dataset: str | None,
+    eps: str | None,
+    limit: int | None,
+    data_dir: Path | None,
+) -> tuple[exact.FrozenNet, tuple[str, Comparison] | None]:
+    """The frozen network; with a data set, also what it is compared on, and the comparison."""
+    network = source.network
+    bounds = None
+    if domain is not None:
+        least, largest = (data.read_image(path, network.shape[0]) for path in domain)
+        bounds = (least, largest)
+    recipe = source.recipe
+    frozen = exact.freeze(network, k, bounds, {"recipe": recipe and recipe.name})  # type: ignore[arg-type]  # checked
+    assert isinstance(network, DistNet)
+    if recipe is None and (dataset is None or eps is None):
+        if dataset is not None or eps is not None or limit is not None:
+            raise ValueError(f"{source.folder} has no recipe.json: to compare accuracies, give --data and --eps")
+        return frozen, None
+    name, radius = source.data(dataset), source.eps(eps)
+    images = data.load(name, split="test", data_dir=data_dir)
+    part = slice(0, limit)
+    compared = compare(network, frozen, images.images[part], images.labels[part], parse_eps(radius))
+    measured = {
+        "data": images.name,
+        "split": "test",
+        "n": compared.n,
+        "eps": radius,
+        "clean": 100 * compared.clean[1] / compared.n,
+        "certified": 100 * compared.certified[1] / compared.n,
+        "float_clean": 100 * compared.clean[0] / compared.n,
+        "float_certified": 100 * compared.certified[0] / compared.n,
+    }
+    title = f"{name} test, {compared.n:,} images, eps = {radius}, by the margin"
+    return replace(frozen, facts={**frozen.facts, "accuracy": measured}), (title, compared)
+
+
+def _show(frozen: exact.FrozenNet, compared: tuple[str, Comparison] | None, source: Source, file: Path | None) -> None:
+    """The freeze report. Bounds are rounded up, what is proved is cut off after two digits."""
+    console, facts = Console(), frozen.facts
+    distance = Decimal(facts["distance"]).quantize(Decimal(1).scaleb(-6), rounding=ROUND_UP)
+    levels = (Decimal(facts["distance"]) * 255).quantize(Decimal(1).scaleb(-3), rounding=ROUND_UP)
+    types = ", ".join("int16" if layer.weight.dtype == torch.int16 else "int32" for layer in frozen.layers)
+    lines = Table.grid(padding=(0, 2))
+    lines.add_column(style="bold")
+    lines.add_row("grid", f"1/{255 * 2**frozen.k} pixel (k = {frozen.k})")
+    lines.add_row("layers", types)
+    lines.add_row("domain", "every 8-bit image" if frozen.whole_cube else "the images given; others are refused")
+    lines.add_row("weights pruned", _share(facts["weights"], facts["kept"]))
+    lines.add_row("neurons removed", _share(facts["neurons"], facts["neurons_kept"]))
+    lines.add_row("distance to float", f"at most {distance} pixels ({levels} levels), any logit, any image")
+    if file is not None:
+        before, after = source.model_file.stat().st_size, file.stat().st_size
+        lines.add_row("file", f"{after:,} bytes, {before / after:.1f} times smaller than {before:,}")
+    console.print(lines)
+    console.print(f"sha256 {frozen.sha256}", markup=False, highlight=False, soft_wrap=True)
+    if compared is None:
+        console.print("accuracy not compared: no recipe beside the model, and no --data and --eps", markup=False)
+        return
+    title, values = compared
+    console.print(title, markup=False, highlight=False, soft_wrap=True)
+    table = Table()
+    for heading in ("", "clean", "certified"):
+        table.add_column(heading, justify="right")
+    for number, name in enumerate(("float", "exact")):
+        table.add_row(name, *(_percent(counts[number], values.n) for counts in (values.clean, values.certified)))
+    console.print(table)
+
+
+def _percent(count: int, n: int) -> str:
+    hundredths = 10000 * count // n
+    return f"{hundredths // 100}.{hundredths % 100:02} %"
+
+
+def _share(total: int, kept: int) -> str:
+    return f"{total - kept:,} of {total:,} ({100 * (total - kept) / total:.1f} %)"

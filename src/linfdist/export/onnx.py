@@ -1,0 +1,203 @@
+"""ONNX: the float network with its certified radius, the integer network bit by bit."""
+
+import json
+import math
+from fractions import Fraction
+from pathlib import Path
+
+import torch
+
+from ..certificates.checks import check_network, class_count
+from ..certificates.exact import FrozenNet
+from ..certificates.rounding import DOWN, UP, round_down, rounding_error
+from ..models import ConvDistNetMLP, DistNet, DistNetMLP, PixelNet
+from ..nn import CenterCrop, DistConv2d, DistLinear, Flatten, LipschitzModule, MeanShift, Normalize, ScaledLinear
+from ..nn.base import round_up
+from .graph import Graph, Value
+
+CHUNK = 1 << 16  # elements an image of the largest value in between
+LEVELS = 255  # the largest change of an 8-bit pixel
+CLOSE = 2.0**-20  # to 1, see `_radius`
+
+
+def to_onnx(network: PixelNet, path: str | Path, chunk: int = CHUNK) -> None:
+    """Write a float32 network, in eval mode and at p = inf, as an ONNX file.
+
+    Input `images` float32 (batch, C, H, W) in [0, 1], a batch of any size. Output `logits` float32 (batch, classes):
+    the same operations in the same order as ours, so the same bits for a `DistNet`, wherever a runtime rounds each
+    subtraction and division once (IEEE 754).
+
+    For a `DistNet` there is a second output, `radius` float64 (batch,): the certified radius in pixels by the margin
+    (Fact 3.6), that of `certify(..., method="margin")` or a few roundings less; 0 where nothing is proved, and for
+    images that are not in [0, 1]. Networks with an MLP head have no such output: their certificates hold for the head
+    as torch executes it, and how another runtime multiplies matrices is not known.
+
+    chunk: memory grows by a few times 4 · chunk bytes for each image of a batch.
+    """
+    check_network(network)
+    if next(network.parameters()).dtype != torch.float32:
+        raise TypeError("only float32 networks can be written as ONNX files: call .float() first, and certify that one")
+    graph = Graph()
+    x = "images"
+    size: tuple[int, ...] = network.shape
+    for layer in network.body:
+        x, size = _layer(graph, x, size, layer, chunk)
+    classes = class_count(network)
+    outputs = [Value("logits", torch.float32, (classes,), "the largest one is the prediction")]
+    if isinstance(network, DistNet):
+        x, _ = _layer(graph, x, size, network.last, chunk)
+        graph.node("Neg", x, name="logits")
+        _radius(graph, network)
+        meaning = "certified l_inf radius in pixels of [0, 1], a closed ball; 0 where nothing is proved"
+        outputs.append(Value("radius", torch.float64, (), meaning))
+    elif isinstance(network, DistNetMLP | ConvDistNetMLP):
+        x = graph.node("Tanh", _linear(graph, x, network.head.hidden))
+        _linear(graph, x, network.head.output, name="logits")
+    metadata = {"linfdist": json.dumps({"config": network.config})}
+    images = Value("images", torch.float32, network.shape, "pixels in [0, 1]")
+    graph.save(Path(path), images, outputs, metadata)
+
+
+def exact_to_onnx(frozen: FrozenNet, path: str | Path, chunk: int = CHUNK) -> None:
+    """Write an integer network as an ONNX file: 32-bit operations, exact in every runtime.
+
+    Input `images` uint8 (batch, C, H, W), a batch of any size. Outputs: `logits` int32 (batch, classes), in grid units
+    of 1/(255 · 2^k) pixels, and `levels` int32 (batch,): by how many levels (1/255) every pixel may change without
+    changing the prediction, as proved by the margin; 0 if nothing is proved, -1 for images outside the network's
+    domain, about which nothing is known, logits included.
+
+    chunk: see `to_onnx`.
+    """
+    graph = Graph()
+    x = "images"
+    if frozen.crop is not None:
+        x = _crop(graph, x, frozen.shape[1:], frozen.crop)
+    x = graph.cast(graph.node("Flatten", x, axis=1), torch.int32)
+    x = graph.node("Mul", x, graph.constant(torch.tensor(2**frozen.k, dtype=torch.int32)))  # (batch, I)
+    for layer in frozen.layers:
+        x = graph.distances(x, layer.weight, 1, chunk, torch.int32)
+        x = graph.node("Add", x, graph.constant(layer.bias))
+    graph.node("Neg", x, name="logits")
+    _levels(graph, frozen)
+    unit = f"in units of 1/{255 * 2**frozen.k} pixel; the largest one is the prediction"
+    meaning = "certified radius in whole levels (1/255 pixel); -1: the image is outside the domain"
+    outputs = [
+        Value("logits", torch.int32, (frozen.classes,), unit),
+        Value("levels", torch.int32, (), meaning),
+    ]
+    metadata = {"linfdist": json.dumps({"sha256": frozen.sha256, "k": frozen.k, "facts": dict(frozen.facts)})}
+    graph.save(Path(path), Value("images", torch.uint8, frozen.shape, "8-bit pixels"), outputs, metadata)
+
+
+def _layer(
+    graph: Graph, x: str, size: tuple[int, ...], layer: LipschitzModule, chunk: int
+) -> tuple[str, tuple[int, ...]]:
+    """The layer's output, and its shape without the batch; `size` is that of its input."""
+    if isinstance(layer, CenterCrop):
+        return _crop(graph, x, size[1:], layer.size), (size[0], layer.size, layer.size)
+    if isinstance(layer, Normalize):
+        x = graph.node("Sub", x, graph.constant(layer.mean))
+        return graph.node("Div", x, graph.constant(layer.std)), size
+    if isinstance(layer, Flatten):
+        return graph.node("Flatten", x, axis=1), (torch.Size(size).numel(),)
+    if isinstance(layer, MeanShift):
+        return graph.node("Sub", x, graph.constant(_aligned(layer.running_mean, size))), size
+    if isinstance(layer, DistLinear):
+        size = (layer.out_features,)
+        x = graph.distances(x, layer.weight, 1, chunk, torch.float32)
+    elif isinstance(layer, DistConv2d):
+        height, width = layer.output_size(size[1], size[2])
+        size = (layer.out_channels, height, width)
+        x = _windows(graph, x, layer, height, width)
+        kernels = layer.weight.permute(0, 2, 3, 1).flatten(1)[:, :, None, None]  # in the order of the windows
+        x = graph.distances(x, kernels, height * width, chunk, torch.float32)
+    else:
+        raise TypeError(f"a {type(layer).__name__} cannot be written as an ONNX file")
+    return x if layer.bias is None else graph.node("Add", x, graph.constant(_aligned(layer.bias, size))), size
+
+
+def _aligned(values: torch.Tensor, size: tuple[int, ...]) -> torch.Tensor:
+    """(F,) -> (F,) for vectors, (F, 1, 1) for images."""
+    return values if len(size) == 1 else values[:, None, None]
+
+
+def _crop(graph: Graph, x: str, size: tuple[int, ...], side: int) -> str:
+    starts = [(each - side) // 2 for each in size]
+    return graph.slice(x, (2, 3), starts, [start + side for start in starts], (1, 1))
+
+
+def _windows(graph: Graph, x: str, layer: DistConv2d, height: int, width: int) -> str:
+    """(batch, KH * KW * C, OH, OW): the inputs of each output position."""
+    (stride_h, stride_w), (pad_h, pad_w), (dilation_h, dilation_w), groups = layer.geometry
+    if groups != 1:
+        raise TypeError(f"convolutions with groups cannot be written as ONNX files, this one has {groups}")
+    x = graph.node("Pad", x, graph.integers(0, 0, pad_h, pad_w, 0, 0, pad_h, pad_w))  # with 0
+    shifted = []
+    for i in range(layer.weight.shape[2]):
+        for j in range(layer.weight.shape[3]):
+            top, left = i * dilation_h, j * dilation_w
+            ends = (top + stride_h * (height - 1) + 1, left + stride_w * (width - 1) + 1)
+            shifted.append(graph.slice(x, (2, 3), (top, left), ends, (stride_h, stride_w)))
+    return graph.node("Concat", *shifted, axis=1)
+
+
+def _linear(graph: Graph, x: str, layer: ScaledLinear, name: str | None = None) -> str:
+    product = graph.node("MatMul", x, graph.constant(layer.scaled_weight().T))
+    return graph.node("Add", product, graph.constant(layer.bias), name=name)
+
+
+def _radius(graph: Graph, network: DistNet) -> None:
+    """`radius` from `logits` and `images`: (gap - 4E) / 2L, in float64, as gap * a - b.
+
+    a and b carry the rounding down: no constant may be close to 1, because onnxruntime's optimiser takes factors that
+    are 1 in float32 for 1 and leaves them out.
+    """
+
+    def number(value: float) -> str:
+        return graph.constant(torch.tensor(value, dtype=torch.float64))
+
+    error = rounding_error(network)
+    twice = 2 * Fraction(network.lipschitz)
+    a = round_down(Fraction(DOWN) ** 3 / twice)
+    if abs(a - 1) < CLOSE:
+        a = 1 - CLOSE
+    b = round_up(4 * Fraction(error) * Fraction(UP) ** 2 / twice) if math.isfinite(error) else math.inf
+    radius = graph.node("Sub", graph.node("Mul", _gap(graph, torch.float64), number(a)), number(b))
+    zero, one = (graph.constant(torch.tensor(value)) for value in (0.0, 1.0))
+    inside = graph.node("And", graph.node("GreaterOrEqual", "images", zero), graph.node("LessOrEqual", "images", one))
+    positive = graph.node("Greater", radius, number(0.0))  # NaN is neither inside nor positive
+    graph.node("Where", graph.node("And", _all(graph, inside), positive), radius, number(0.0), name="radius")
+
+
+def _levels(graph: Graph, frozen: FrozenNet) -> None:
+    """`levels` from `logits` and `images`: the largest whole number n with 2 n 2^k < gap."""
+    one, step, most = (graph.constant(torch.tensor(value)) for value in (1, 2 ** (frozen.k + 1), LEVELS))
+    gap = graph.node("Max", graph.node("Sub", _gap(graph, torch.int64), one), graph.constant(torch.tensor(0)))
+    levels = graph.cast(graph.node("Min", graph.node("Div", gap, step), most), torch.int32)
+    if frozen.whole_cube:
+        graph.node("Identity", levels, name="levels")
+        return
+    pixels = graph.cast("images", torch.int32)
+    lower, upper = (graph.constant(bound.int()) for bound in (frozen.lower, frozen.upper))
+    inside = graph.node("And", graph.node("GreaterOrEqual", pixels, lower), graph.node("LessOrEqual", pixels, upper))
+    outside = graph.constant(torch.tensor(-1, dtype=torch.int32))
+    graph.node("Where", _all(graph, inside), levels, outside, name="levels")
+
+
+def _gap(graph: Graph, dtype: torch.dtype) -> str:
+    """Best minus second-best of `logits`, (batch,), in a type that holds it."""
+    logits = graph.cast("logits", dtype)
+    best = f"best{len(graph.nodes)}"
+    graph.nodes.append(
+        graph.onnx.helper.make_node(
+            "TopK", [logits, graph.integers(2)], [best, f"{best}_at"], axis=1, largest=1, sorted=1
+        )
+    )
+    first, second = (graph.node("Gather", best, graph.constant(torch.tensor(k)), axis=1) for k in (0, 1))
+    return graph.node("Sub", first, second)
+
+
+def _all(graph: Graph, conditions: str) -> str:
+    """Whether all of an image's conditions (batch, C, H, W) hold: (batch,) bool."""
+    counted = graph.cast(conditions, torch.int32)
+    return graph.cast(graph.node("ReduceMin", counted, graph.integers(1, 2, 3), keepdims=0), torch.bool)

@@ -1,0 +1,26 @@
+"""`torch.export`: the network as a program, for AOTInductor, ExecuTorch and the like."""
+
+import warnings
+from pathlib import Path
+
+import torch
+from torch.export import Dim
+
+from ..certificates.checks import check_network
+from ..models import PixelNet
+from .output import replacing
+
+
+def to_torch_export(network: PixelNet, path: str | Path) -> None:
+    """Write the network at p = inf as a program (.pt2) for a batch of any size.
+
+    images (batch, C, H, W) in [0, 1] -> logits (batch, classes), the bits of the network itself. Its distances are the
+    operators `torch.ops.linfdist.*`: `import linfdist` before `torch.export.load(path)`.
+    """
+    check_network(network)
+    example = torch.zeros(2, *network.shape, dtype=next(network.parameters()).dtype)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch about itself
+        program = torch.export.export(network, (example,), dynamic_shapes={"x": {0: Dim("batch")}})
+        with replacing(Path(path)) as temporary:
+            torch.export.save(program, temporary)

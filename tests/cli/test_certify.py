@@ -1,0 +1,134 @@
+import json
+from fractions import Fraction
+
+import pytest
+import torch
+from PIL import Image
+from typer.testing import CliRunner
+
+import linfdist as ld
+from linfdist import data, models, recipes
+from linfdist.cli import app
+from linfdist.training import train
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    pytest.importorskip("sklearn", reason="scikit-learn brings the digits")
+    folder = tmp_path_factory.mktemp("data")
+    data.fetch("digits", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run_folder(digits, tmp_path_factory):
+    """A net of 12 neurons a layer that has learned the digits somewhat."""
+    folder = tmp_path_factory.mktemp("run")
+    recipe = recipes.load("digits-quick").override({"width": 12, "batch_size": 128, "epochs": 15})
+    train(recipe, folder, data_dir=digits, quiet=True)
+    return folder
+
+
+@pytest.fixture
+def certify(run_folder, digits, monkeypatch, tmp_path):
+    """The command on a folder `few` with four digits as PNG files."""
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.chdir(tmp_path)
+    test = data.load("digits", split="test", data_dir=digits)
+    (tmp_path / "few").mkdir()
+    for k in range(4):
+        Image.fromarray(test.images[k, 0].numpy()).save(tmp_path / "few" / f"{k}.png")
+    Image.fromarray(test.images[0, 0].numpy()).convert("RGB").save(tmp_path / "colour.png")
+    Image.new("L", (9, 8)).save(tmp_path / "wide.png")
+    (tmp_path / "text.png").write_text("no image")
+    (tmp_path / "empty").mkdir()
+    return lambda *arguments: CliRunner().invoke(
+        app, ["certify", str(run_folder), *map(str, arguments), "--data-dir", str(digits)]
+    )
+
+
+@pytest.fixture
+def expected(run_folder, digits):
+    test = data.load("digits", split="test", data_dir=digits)
+    return ld.certify(models.load(run_folder), test.images[:4].float() / 255, "8/255")
+
+
+def test_table(certify, expected):
+    result = certify("few", "--eps", "8/255")
+    assert result.exit_code == 0, result.output
+    assert "certified at 8/255" in result.output
+    lines = [line for line in result.output.splitlines() if ".png" in line]
+    assert len(lines) == 4
+    for k, line in enumerate(lines):
+        image, name, radius, levels, certified = line.strip("│ ").replace("│", " ").split()
+        assert image == f"few/{k}.png"
+        assert name == str(int(expected.prediction[k]))  # digits are named after themselves
+        exact = Fraction(float(expected.radius[k]))
+        assert Fraction(radius) <= exact < Fraction(radius) + Fraction(1, 10**4)  # rounded down
+        assert Fraction(levels) <= 255 * exact < Fraction(levels) + Fraction(1, 10)
+        assert certified == ("yes" if expected.certified[k] else "no")
+
+
+def test_json_lines_to_the_output_and_to_a_file(certify, expected, tmp_path):
+    result = certify("few/3.png", "few/1.png", "--eps", "8/255", "--json", "-")
+    assert result.exit_code == 0, result.output
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [row["image"] for row in rows] == ["few/3.png", "few/1.png"]  # in the order given
+    for row, k in zip(rows, (3, 1), strict=True):
+        assert row["prediction"] == expected.prediction[k]
+        assert row["class"] == str(row["prediction"])
+        assert row["radius"] == expected.radius[k]
+        assert row["certified"] == bool(expected.certified[k])
+        assert row["eps"] == "8/255"
+        assert len(row["model_sha256"]) == 64
+    result = certify("few/3.png", "few/1.png", "--eps", "8/255", "--json", "out.jsonl")
+    assert result.exit_code == 0, result.output
+    assert [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()] == rows
+
+
+def test_the_recipes_eps_unless_there_is_none(certify, run_folder, tmp_path):
+    assert "certified at 0.1" in certify("few").output
+    alone = tmp_path / "alone.safetensors"
+    alone.write_bytes((run_folder / "model.safetensors").read_bytes())
+    result = CliRunner().invoke(app, ["certify", str(alone), "few/0.png", "--json", "-"])
+    row = json.loads(result.stdout)
+    assert row["certified"] is row["eps"] is row["class"] is None
+    assert row["radius"] >= 0
+
+
+def test_methods(certify):
+    pytest.importorskip("highspy", reason="HiGHS solves the programs")
+    found = {}
+    for method in ("margin", "box", "milp"):
+        result = certify("few/0.png", "few/1.png", "--method", method, "--json", "-")
+        assert result.exit_code == 0, result.output
+        found[method] = torch.tensor([json.loads(line)["radius"] for line in result.stdout.splitlines()])
+        assert {json.loads(line)["method"] for line in result.stdout.splitlines()} == {method}
+    assert (found["margin"] <= found["box"]).all()
+    assert (found["box"] <= found["milp"] + 1e-4).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["nowhere.png"], "nowhere.png does not exist"),
+        (["empty"], "empty holds no images"),
+        (["text.png"], "text.png is not an intact image"),
+        (["colour.png"], "colour.png is in colour, gray is needed"),
+        (["few/0.png", "wide.png"], "wide.png has 9 × 8 pixels, but the network takes 8 × 8"),
+        (["few", "--eps", "-1"], "is negative"),
+        (["few", "--eps", "8/0"], "divides by zero"),
+        (["few", "--json", "nowhere/out.jsonl"], "the folder nowhere does not exist"),
+    ],
+)
+def test_errors_are_told_without_a_traceback(certify, arguments, complaint):
+    result = certify(*arguments)
+    assert result.exit_code == 1, result.output
+    assert complaint in result.output
+    assert isinstance(result.exception, SystemExit)
+
+
+def test_a_model_that_is_none(certify, tmp_path):
+    result = CliRunner().invoke(app, ["certify", str(tmp_path / "few"), "few/0.png"])
+    assert result.exit_code == 1
+    assert "has no network to load" in result.output

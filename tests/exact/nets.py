@@ -1,0 +1,56 @@
+"""Small networks, and what they must compute when frozen, written down a second time."""
+
+from fractions import Fraction
+
+import torch
+from torch import Tensor
+
+from linfdist.models import DistNet
+from linfdist.nn import DistLinear, MeanShift, Normalize
+
+
+def random_net(seed: int, shape=(1, 3, 3), width: int = 7, depth: int = 3, classes: int = 4, **options) -> DistNet:
+    """Weights of size one, and shifts and biases of that order; a mean for each channel."""
+    torch.manual_seed(seed)
+    mean = [0.2 + 0.3 * channel for channel in range(shape[0])]
+    net = DistNet(shape, classes, width, depth, mean, 0.31, identity_init=False, **options)
+    with torch.no_grad():
+        for name, tensor in net.state_dict().items():
+            if name.endswith(("bias", "running_mean")):
+                tensor.copy_(torch.randn_like(tensor))
+    return net.eval()
+
+
+def images(count: int, shape=(1, 3, 3), seed: int = 0) -> Tensor:
+    """Random, then corners of the pixel cube, then all black and all white."""
+    generator = torch.Generator().manual_seed(seed)
+    anything = torch.randint(256, (count, *shape), generator=generator)
+    corners = 255 * torch.randint(2, (count, *shape), generator=generator)
+    ends = torch.stack([torch.zeros(shape), torch.full(shape, 255)])
+    return torch.cat([anything, corners, ends]).to(torch.uint8)
+
+
+def exact_logits(net: DistNet, image: Tensor) -> list[Fraction]:
+    """The float network in exact arithmetic, times its std: rational numbers, from the definition."""
+    std = next(Fraction(layer.std.item()) for layer in net.body if isinstance(layer, Normalize))
+    x: list[Fraction] = []
+    for layer in [*net.body, net.last]:
+        if isinstance(layer, Normalize):
+            for channel, mean in zip(image, layer.mean.flatten().tolist(), strict=True):
+                x += [(Fraction(int(pixel), 255) - Fraction(mean)) / std for pixel in channel.flatten()]
+        elif isinstance(layer, DistLinear):
+            bias = [0.0] * len(layer.weight) if layer.bias is None else layer.bias.tolist()
+            x = [
+                max(abs(value - Fraction(w)) for value, w in zip(x, row, strict=True)) + Fraction(b)
+                for row, b in zip(layer.weight.tolist(), bias, strict=True)
+            ]
+        elif isinstance(layer, MeanShift):
+            x = [value - Fraction(mean) for value, mean in zip(x, layer.running_mean.tolist(), strict=True)]
+    return [-value * std for value in x]
+
+
+def dense_logits(layers: list[tuple[Tensor, Tensor]], x: Tensor) -> Tensor:
+    """-y of integer layers (weight (O, I), bias (O,)) without any pruning, on x (B, I): (B, O) int64."""
+    for weight, bias in layers:
+        x = (x[:, None] - weight).abs().amax(2) + bias
+    return -x

@@ -1,0 +1,157 @@
+"""`linfdist export` and `linfdist verify`, as a user meets them."""
+
+import json
+
+import pytest
+import torch
+import typer
+from PIL import Image
+from typer.testing import CliRunner
+
+from linfdist import models
+from linfdist.certificates import exact
+from linfdist.cli.certify import certify
+from linfdist.cli.export import export
+from linfdist.cli.verify import verify
+from linfdist.models import DistNetMLP
+
+app = typer.Typer()
+app.command()(export)
+app.command()(certify)
+app.command()(verify)
+
+
+@pytest.fixture
+def run(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    return lambda *arguments: CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def save_image(pixels: torch.Tensor, path) -> None:
+    Image.fromarray(pixels[0].numpy()).save(path)
+
+
+def test_export_and_its_report(run, trained, tmp_path):
+    out = tmp_path / "frozen"
+    result = run("export", trained.run, "--format", "exact", "--out", out, "--data-dir", trained.data_dir)
+    assert result.exit_code == 0, result.output
+    frozen = exact.load(out)
+    assert f"1/{255 * 2**frozen.k} pixel (k = {frozen.k})" in result.output
+    assert "int16, int16, int16" in result.output
+    assert frozen.sha256 in result.output
+    assert "of 8,832 (" in result.output
+    assert "digits test, 450 images, eps = 0.1, by the margin" in result.output
+    measured = frozen.facts["accuracy"]
+    right = int((frozen(trained.images).argmax(1) == trained.labels).sum())
+    assert measured["clean"] == 100 * right / 450
+    hundredths = 10000 * right // 450
+    assert f"{hundredths // 100}.{hundredths % 100:02} %" in result.output
+    assert frozen.facts["recipe"] == "digits-quick"
+
+
+def test_export_to_the_default_place_with_a_domain(run, trained, tmp_path):
+    (tmp_path / "model.safetensors").write_bytes((trained.run / "model.safetensors").read_bytes())
+    least, largest = torch.zeros(1, 8, 8, dtype=torch.uint8), torch.full((1, 8, 8), 255, dtype=torch.uint8)
+    largest[:, :, 0] = 9
+    save_image(least, tmp_path / "least.png")
+    save_image(largest, tmp_path / "largest.png")
+    domain = ["--domain", tmp_path / "least.png", tmp_path / "largest.png"]
+    result = run("export", tmp_path, "--format", "exact", "--k", 2, *domain)
+    assert result.exit_code == 0, result.output
+    assert "accuracy not compared" in result.output
+    assert "others are refused" in result.output
+    frozen = exact.load(tmp_path / "exact.safetensors")
+    assert frozen.k == 2
+    assert torch.equal(frozen.upper, largest)
+
+
+def test_errors_of_export_are_told_without_a_traceback(run, trained, tmp_path):
+    head = DistNetMLP((1, 8, 8), 10, 4, 2, [0.3], 0.3, head=4)
+    models.save(head, tmp_path / "head", {})
+    bare = tmp_path / "bare"
+    bare.write_bytes((trained.run / "model.safetensors").read_bytes())
+    save_image(torch.zeros(1, 8, 9, dtype=torch.uint8), tmp_path / "wide.png")
+    wide = tmp_path / "wide.png"
+    for arguments, complaint in [
+        ([tmp_path / "head", "--format", "exact"], "only a plain DistNet can be frozen to integers, not DistNetMLP"),
+        ([tmp_path / "none", "--format", "exact"], "does not exist"),
+        ([trained.file, "--format", "exact"], "holds no network"),
+        ([bare, "--format", "exact", "--data", "digits"], "give --data and --eps"),
+        ([bare, "--format", "exact", "--domain", wide, wide], "must be uint8 (1, 8, 8), got torch.uint8 (1, 8, 9)"),
+        ([bare, "--format", "onnx", "--k", "3"], "--k: only for --format exact and onnx-exact, not for onnx"),
+        ([trained.run, "--format", "exact", "--eps", "2"], "more than 1"),
+        ([bare, "--format", "exact", "--out", bare / "file"], "bare"),
+    ]:
+        result = run("export", *arguments)
+        assert result.exit_code == 1, result.output
+        assert complaint in result.output
+        assert isinstance(result.exception, SystemExit)
+    assert not (tmp_path / "exact.safetensors").exists()
+
+
+@pytest.mark.parametrize("method", ["margin", "box"])
+def test_certify_then_verify(run, trained, tmp_path, method):
+    paths = [tmp_path / f"{number}.png" for number in range(3)]
+    for path, image in zip(paths, trained.images, strict=False):
+        save_image(image, path)
+    result = run("certify", "--exact", trained.file, *paths, "--method", method, "--json", tmp_path / "all.json")
+    assert result.exit_code == 0, result.output
+    expected = exact.certify(trained.frozen, trained.images[:3], method)
+    written = [json.loads(line) for line in (tmp_path / "all.json").read_text().splitlines()]
+    assert written == [proof.json() for proof in expected]
+    for path in paths:
+        assert run("verify", tmp_path / "all.json", path, trained.file).exit_code == 0
+    result = run("certify", "--exact", trained.file, paths[0], "--method", method)
+    assert json.loads(result.stdout) == expected[0].json()
+
+
+def test_errors_of_certify(run, trained, tmp_path):
+    save_image(torch.zeros(1, 8, 9, dtype=torch.uint8), tmp_path / "wide.png")
+    save_image(trained.images[0], tmp_path / "image.png")
+    for arguments, complaint in [
+        ([trained.run / "model.safetensors", tmp_path / "image.png"], "is no exact network"),
+        ([trained.file, tmp_path / "wide.png"], "wide.png: need images (B, 1, 8, 8), got (1, 1, 8, 9)"),
+        ([trained.file, tmp_path / "image.png", "--method", "milp"], "must be one of margin, box"),
+        ([trained.file, tmp_path / "image.png", "--eps", "0.1"], "--eps: not with --exact"),
+    ]:
+        result = run("certify", "--exact", *arguments)
+        assert result.exit_code == 1, result.output
+        assert complaint in result.output
+
+
+def test_verify(run, trained, tmp_path):
+    image, other = tmp_path / "image.png", tmp_path / "other.png"
+    save_image(trained.images[0], image)
+    save_image(trained.images[1], other)
+    both = [proof.json() for proof in exact.certify(trained.frozen, trained.images[:2])]
+    (tmp_path / "one.json").write_text(json.dumps(both[0]))
+    (tmp_path / "pretty.json").write_text(json.dumps(both[0], indent=2))
+    (tmp_path / "both.json").write_text("".join(json.dumps(proof) + "\n" for proof in both))
+    for name, picture in (("one", image), ("pretty", image), ("both", image), ("both", other)):
+        result = run("verify", tmp_path / f"{name}.json", picture, trained.file)
+        assert result.exit_code == 0, result.output
+        assert result.output.startswith("verified: class ")
+    (tmp_path / "wrong.json").write_text(json.dumps({**both[0], "levels": both[0]["levels"] + 1}))
+    (tmp_path / "text.json").write_text("certified!")
+    (tmp_path / "list.json").write_text(json.dumps(both))
+    (tmp_path / "others.json").write_text("".join(json.dumps(both[1]) + "\n" for _ in range(2)))
+    damaged = bytearray(trained.file.read_bytes())
+    damaged[-1] ^= 1
+    (tmp_path / "damaged").write_bytes(damaged)
+    for certificate, picture, model, complaint in [
+        ("wrong", image, trained.file, "levels: the certificate says"),
+        ("one", other, trained.file, "certificate says"),
+        ("one", image, tmp_path / "damaged", "is damaged or was changed"),
+        ("one", image, trained.run / "model.safetensors", "is no exact network"),
+        ("one", image, tmp_path / "none", "No such file"),
+        ("one", tmp_path / "text.json", trained.file, "is not an intact image"),
+        ("none", image, trained.file, "No such file"),
+        ("text", image, trained.file, "is not JSON"),
+        ("list", image, trained.file, "a JSON object is expected, or one a line"),
+        ("others", image, trained.file, "holds no certificate of this image"),
+    ]:
+        result = run("verify", tmp_path / f"{certificate}.json", picture, model)
+        assert result.exit_code == 1, result.output
+        assert result.output.startswith("refused: ")
+        assert complaint in result.output
+        assert isinstance(result.exception, SystemExit)

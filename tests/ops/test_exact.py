@@ -1,0 +1,326 @@
+"""Integer layers: native kernels against the definition, written out here, to the last bit."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from linfdist.ops import exact
+from linfdist.ops.backends import native
+
+from .processes import python
+
+TYPES = [torch.int16, torch.int32]
+# Around 7 images (vectors along the inputs), vectors of 8 to 32 lanes, panels of 32, 64 and 128, slices of 64 inputs.
+SHAPES = [
+    (1, 1, 1), (1, 130, 3), (2, 65, 17), (7, 67, 5), (8, 64, 16), (15, 3, 31), (17, 131, 2), (31, 63, 19), (33, 1, 40),
+    (64, 129, 7), (65, 37, 33), (127, 64, 3), (128, 5, 1), (129, 66, 18), (263, 71, 37),
+]  # fmt: skip
+
+needs_native = pytest.mark.skipif(bool(exact.unsupported()), reason=f"native: {exact.unsupported()}")
+
+
+@pytest.fixture(params=["native", "reference"])
+def either(request, monkeypatch):
+    """Both implementations in turn, forced."""
+    if request.param == "native" and exact.unsupported():
+        pytest.skip(exact.unsupported()[0])
+    monkeypatch.setenv("LINFDIST_BACKEND", request.param)
+    return request.param
+
+
+def definition(x, w, b, mask=None):
+    distance = (x.long() - w.long()[:, :, None]).abs()  # (O, I, B)
+    if mask is not None:
+        distance = distance.masked_fill(~mask[:, :, None], -1)
+    return (distance.amax(1) + b.long()[:, None]).to(x.dtype)
+
+
+def problem(batch, inputs, neurons, dtype, size=None, seed=0):
+    """Numbers of both signs whose differences just fit, and biases that bring some outputs down to negative ones."""
+    size = size or torch.iinfo(dtype).max // 2
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randint(-size, size + 1, (inputs, batch), generator=generator).to(dtype)
+    w = torch.randint(-size, size + 1, (neurons, inputs), generator=generator).to(dtype)
+    b = -torch.randint(0, 2 * size, (neurons,), generator=generator)
+    return x, w, b.to(torch.int32)
+
+
+def entries(w, mask, limits):
+    """The masked weights as lists, each neuron's by descending limit."""
+    parts = []
+    for o in range(len(w)):
+        i = mask[o].nonzero()[:, 0]
+        i = i[limits[o, i].argsort(descending=True, stable=True)]
+        parts.append((i.int(), w[o, i], limits[o, i].to(w.dtype)))
+    start = torch.tensor([0, *(len(i) for i, _, _ in parts)]).cumsum(0)
+    return start, *(torch.cat(column) for column in zip(*parts, strict=True))
+
+
+def some(neurons, inputs, seed=1):
+    """A mask with at least one entry for each neuron; the first neuron keeps all, the last exactly one."""
+    generator = torch.Generator().manual_seed(seed)
+    mask = torch.rand(neurons, inputs, generator=generator) < 0.3
+    mask[torch.arange(neurons), torch.randint(inputs, (neurons,), generator=generator)] = True
+    mask[0] = True
+    if neurons > 1:
+        mask[-1] = torch.arange(inputs) == inputs - 1
+    return mask
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_dense(either, shape, dtype):
+    x, w, b = problem(*shape, dtype)
+    y = exact.dense(x, w, b)
+    assert y.dtype == dtype
+    assert torch.equal(y, definition(x, w, b))
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_sparse(either, shape, dtype):
+    x, w, b = problem(*shape, dtype)
+    mask = some(*w.shape)
+    farthest = torch.maximum(x.long().amax(1) - w, w - x.long().amin(1))  # of these images: as tight as limits can be
+    start, index, weight, limit = entries(w, mask, farthest)
+    expected = definition(x, w, b, mask)
+    assert torch.equal(exact.sparse(x, start, index, weight, None, b), expected)
+    assert torch.equal(exact.sparse(x, start, index, weight, limit, b), expected)
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_one_side_each(either, shape, dtype):
+    """Ranges on either side of the weights, around them and of one point; images at the corners and inside."""
+    x, w, b = problem(*shape, dtype, size=torch.iinfo(dtype).max // 4)
+    low = x.long().amin(1)
+    high = torch.where(torch.arange(len(x)) % 5 == 0, low, x.long().amax(1))
+    x = x.clamp(max=high[:, None].to(dtype))
+    x[:, ::3] = torch.where(torch.arange(len(x)) % 2 == 0, low, high)[:, None].to(dtype)
+    w[:, ::2] *= 2
+    mask = some(*w.shape)
+    start, index, weight, _ = entries(w, mask, torch.zeros(w.shape))
+    sides = exact.one_sided(start, index, weight, low, high)
+    assert torch.equal(exact.sided(x, *sides, b), definition(x, w, b, mask))
+
+
+@given(st.data())
+def test_one_side_each_is_the_same_function(data):
+    """Small whole numbers, so that ties of all kinds are common; every corner of the box, and its middle."""
+    number = st.integers(-3, 3)
+    inputs, neurons = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 3))
+    low = torch.tensor(data.draw(st.lists(number, min_size=inputs, max_size=inputs)))
+    high = low + torch.tensor(data.draw(st.lists(st.integers(0, 3), min_size=inputs, max_size=inputs)))
+    w = torch.tensor(data.draw(st.lists(number, min_size=inputs * neurons, max_size=inputs * neurons))).view(
+        neurons, -1
+    )
+    points = torch.cartesian_prod(*(torch.arange(int(a), int(z) + 1) for a, z in zip(low, high, strict=True)))
+    x = points.view(-1, inputs).T.contiguous().short()  # all of the box
+    start = torch.arange(neurons + 1) * inputs
+    index = torch.arange(inputs, dtype=torch.int32).repeat(neurons)
+    sides = exact.one_sided(start, index, w.flatten().short(), low, high)
+    b = torch.zeros(neurons, dtype=torch.int32)
+    assert torch.equal(exact.sided(x, *sides, b), definition(x, w.short(), b))
+
+
+def test_surely_one_sided_entries_are_not_doubled():
+    """Pixels of [0, 100] and weights outside it: one side each."""
+    start, index = torch.tensor([0, 3, 4]), torch.tensor([0, 1, 2, 1], dtype=torch.int32)
+    weight = torch.tensor([-50, 160, -55, 200], dtype=torch.int16)
+    sides = exact.one_sided(start, index, weight, torch.zeros(3), torch.full((3,), 100))
+    assert sides.neuron.tolist() == [1, 0]
+    assert sides.start.tolist() == [0, 1, 4]
+    assert sides.middle.tolist() == [0, 3]
+    assert sides.inputs.tolist() == [1, 0, 2, 1]
+    assert sides.weight.tolist() == [200, -50, -55, 160]
+
+
+def test_runs_keep_to_slices_of_the_inputs():
+    """Each run looks at inputs that fit L1 together, and those that follow each other at the same ones."""
+    w = torch.randint(200, 300, (30, 1000), dtype=torch.int16)
+    start, index, weight, _ = entries(w, some(30, 1000), torch.zeros(w.shape))
+    sides = exact.one_sided(start, index, weight, torch.zeros(1000), torch.full((1000,), 100))
+    parts = [sides.inputs[a:z] for a, z in pairwise(sides.start.tolist())]
+    first, last = (torch.tensor([int(end(part)) for part in parts]) for end in (torch.min, torch.max))
+    assert int((last - first).max()) < exact.SLICE
+    part = first * -(-1000 // exact.SLICE) // 1000
+    assert (part.diff() >= 0).all()
+    assert len(part) > 100
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("batch", [0, 1, 5, 63, 64, 65, 200])
+def test_a_whole_network(either, dtype, batch):
+    """Layers one after the other, growing and shrinking, by the definition and at once."""
+    sizes, k = [190, 7, 33, 3], 3
+    images = torch.randint(256, (batch, sizes[0]), dtype=torch.uint8)
+    low, high = torch.zeros(sizes[0]).long(), torch.full((sizes[0],), 255 << k)
+    x, layers = (images.T.int() << k).to(dtype), []
+    for inputs, neurons in pairwise(sizes):
+        w = torch.randint(-3000, 3000, (neurons, inputs)).to(dtype)
+        b = torch.randint(-3000, 0, (neurons,), dtype=torch.int32)
+        mask = some(neurons, inputs)
+        start, index, weight, _ = entries(w, mask, torch.zeros(w.shape))
+        layers.append((exact.one_sided(start, index, weight, low, high), b))
+        x = definition(x, w, b, mask) if batch else x[:1].expand(neurons, 0)
+        low, high = b.long(), b + torch.full((neurons,), 3001) + int(torch.maximum(high.max(), -low.min()))
+    chain = exact.chain(sizes[0], layers)
+    for threads in (1, 3):
+        torch.set_num_threads(threads)
+        assert torch.equal(exact.network(images, k, chain), -x.T.int())
+
+
+def test_a_chain_must_fit_and_so_must_the_images(either):
+    start, index = torch.tensor([0, 1]), torch.tensor([2], dtype=torch.int32)
+    weight, b = torch.tensor([-5], dtype=torch.int16), torch.zeros(1, dtype=torch.int32)
+    layer = (exact.one_sided(start, index, weight, torch.zeros(3), torch.full((3,), 9)), b)
+    with pytest.raises(ValueError, match=r"inputs must lie in 0 \.\.\. 0, got 2 \.\.\. 2"):
+        exact.chain(3, [layer, layer])
+    chain = exact.chain(3, [layer])
+    assert exact.network(torch.tensor([[1, 2, 3]], dtype=torch.uint8), 1, chain).tolist() == [[-11]]
+    with pytest.raises(ValueError, match=r"need images uint8 \(B, 3\), got torch.uint8 \(1, 4\)"):
+        exact.network(torch.zeros(1, 4, dtype=torch.uint8), 1, chain)
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("batch", [1, 5, 40])
+def test_the_edges_of_the_type(either, dtype, batch):
+    """|x - w| at the largest number, outputs at both ends, and a bias that alone would not fit int16."""
+    top = torch.iinfo(dtype).max
+    x = torch.full((70, batch), top, dtype=dtype)
+    x[:69] = 0
+    w = torch.zeros(3, 70, dtype=dtype)
+    w[:, 3] = -1
+    b = torch.tensor([0, -top, -top - 9000 if dtype == torch.int16 else -top])
+    expected = (top + b)[:, None].expand(3, batch).to(dtype)
+    start, index, weight, limit = entries(w, torch.ones(3, 70, dtype=torch.bool), torch.full((3, 70), top))
+    assert torch.equal(exact.dense(x, w, b.int()), expected)
+    assert torch.equal(exact.sparse(x, start, index, weight, limit, b.int()), expected)
+    high = torch.full((70,), top)
+    with pytest.raises(OverflowError, match=f"reach {top + 1}"):
+        exact.one_sided(start, index, weight, torch.zeros(70), high)
+    high[3] = top - 1
+    sides = exact.one_sided(start, index, weight, torch.zeros(70), high)
+    assert torch.equal(exact.sided(x, *sides, b.int()), expected)
+
+
+def test_the_reference_notices_overflow(monkeypatch):
+    monkeypatch.setenv("LINFDIST_BACKEND", "reference")
+    x, w = torch.tensor([[32767]], dtype=torch.int16), torch.tensor([[-1]], dtype=torch.int16)
+    with pytest.raises(OverflowError, match="32768"):
+        exact.dense(x, w, torch.zeros(1, dtype=torch.int32))
+    with pytest.raises(OverflowError, match="int16 cannot hold"):
+        exact.dense(x, w + 1, torch.ones(1, dtype=torch.int32))
+
+
+@needs_native
+def test_an_early_stop_happens_where_limits_allow_it():
+    """With limits that are too small the result is wrong: so they are used for single images."""
+    x = torch.tensor([[5], [9]], dtype=torch.int16)
+    start, index = torch.tensor([0, 2]), torch.tensor([0, 1], dtype=torch.int32)
+    weight, b = torch.zeros(2, dtype=torch.int16), torch.zeros(1, dtype=torch.int32)
+    assert exact.sparse(x, start, index, weight, torch.tensor([9, 5], dtype=torch.int16), b).item() == 5
+    assert exact.sparse(x, start, index, weight, torch.tensor([9, 6], dtype=torch.int16), b).item() == 9
+
+
+def test_empty(either):
+    x, w, b = problem(0, 3, 4, torch.int16)
+    assert exact.dense(x, w, b).shape == (4, 0)
+    start, index, weight, limit = entries(w, torch.ones(4, 3, dtype=torch.bool), torch.zeros(4, 3))
+    assert exact.sparse(x, start, index, weight, limit, b).shape == (4, 0)
+    assert exact.dense(problem(5, 3, 1, torch.int16)[0], w[:0], b[:0]).shape == (0, 5)
+
+
+def test_any_memory_layout(either):
+    x, w, b = problem(9, 30, 6, torch.int16)
+    assert torch.equal(exact.dense(x.T.contiguous().T, w.T.contiguous().T, b), definition(x, w, b))
+
+
+def test_threads_do_not_matter(either):
+    x, w, b = problem(700, 90, 80, torch.int16)
+    mask = some(*w.shape)
+    start, index, weight, limit = entries(w, mask, torch.full(w.shape, 32767))
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        assert torch.equal(exact.dense(x, w, b), definition(x, w, b))
+        assert torch.equal(exact.sparse(x, start, index, weight, limit, b), definition(x, w, b, mask))
+
+
+@needs_native
+@pytest.mark.parametrize("isa", [] if native.missing() else native.isas()[1:])
+def test_every_instruction_set(isa):
+    """The best one has passed in this process."""
+    run = python("-m", "pytest", "-q", "-k", "native and not every", "tests/ops/test_exact.py", LINFDIST_ISA=isa)
+    assert run.returncode == 0, run.stdout[-3000:]
+
+
+def bad(**changes):
+    arguments = {
+        "x": torch.zeros(3, 2, dtype=torch.int16),
+        "start": torch.tensor([0, 1, 2]),
+        "index": torch.tensor([0, 2], dtype=torch.int32),
+        "weight": torch.zeros(2, dtype=torch.int16),
+        "limit": None,
+        "b": torch.zeros(2, dtype=torch.int32),
+    }
+    return {**arguments, **changes}
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"index": torch.tensor([0, 3], dtype=torch.int32)}, ValueError, r"0 \.\.\. 2, got 0 \.\.\. 3"),
+        ({"index": torch.tensor([-1, 0], dtype=torch.int32)}, ValueError, r"got -1 \.\.\. 0"),
+        ({"start": torch.tensor([0, 2, 2])}, ValueError, "neuron 1 has no entries"),
+        ({"start": torch.tensor([0, 3, 2])}, ValueError, "neuron 1 has no entries"),
+        ({"start": torch.tensor([0, 1, 3])}, ValueError, "from 0 to 2"),
+        ({"start": torch.tensor([-1, 1, 2])}, ValueError, "from 0 to 2"),
+        ({"start": torch.tensor([0, 2])}, ValueError, r"start must have shape \(3,\) .* got \(2,\)"),
+        ({"limit": torch.zeros(1, dtype=torch.int16)}, ValueError, r"limit must have shape \(2,\) .* got \(1,\)"),
+        ({"x": torch.zeros(0, 2, dtype=torch.int16)}, ValueError, "at least one input"),
+        ({"x": torch.zeros(3, 2)}, TypeError, "int16 or int32, got torch.float32"),
+        ({"weight": torch.zeros(2, dtype=torch.int32)}, TypeError, "weight must be torch.int16"),
+        ({"index": torch.tensor([0, 2])}, TypeError, "index must be torch.int32"),
+        ({"b": torch.zeros(2, dtype=torch.int16)}, TypeError, "b must be int32"),
+    ],
+)
+@pytest.mark.parametrize("batch", [1, 2])
+def test_bad_entries_are_refused(either, changes, error, message, batch):
+    arguments = bad(**changes)
+    arguments["x"] = arguments["x"][:, :batch]
+    with pytest.raises(error, match=message):
+        exact.sparse(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("middle", torch.tensor([1, 0]), r"middle\[1\] = 0 lies outside run 1, 1 \.\.\. 2"),
+        ("middle", torch.tensor([1, 3]), r"middle\[1\] = 3 lies outside"),
+        ("neuron", torch.tensor([0, 2], dtype=torch.int32), r"neuron must lie in 0 \.\.\. 1, got 0 \.\.\. 2"),
+        ("neuron", torch.tensor([0, -1], dtype=torch.int32), r"got -1 \.\.\. 0"),
+        ("inputs", torch.tensor([0, 3], dtype=torch.int32), r"inputs must lie in 0 \.\.\. 2, got 0 \.\.\. 3"),
+        ("start", torch.tensor([0, 0, 2]), "run 0 has no entries"),
+        ("start", torch.tensor([0, 1]), "start must have shape"),
+    ],
+)
+def test_bad_runs_are_refused(either, name, value, message):
+    arguments = bad()
+    del arguments["limit"]
+    arguments["inputs"] = arguments.pop("index")
+    arguments.update(neuron=torch.tensor([0, 1], dtype=torch.int32), middle=torch.tensor([1, 1]))
+    assert exact.sided(**arguments).shape == (2, 2)
+    with pytest.raises(ValueError, match=message):
+        exact.sided(**{**arguments, name: value})
+
+
+def test_shapes_that_do_not_fit_are_refused(either):
+    x, w, b = problem(4, 3, 2, torch.int16)
+    for arguments in ((x[0], w, b), (x, w[:, 1:], b), (x, w, b[:1]), (x[:0], w[:, :0], b)):
+        with pytest.raises(ValueError, match=r"need x \(I, B\)"):
+            exact.dense(*arguments)
+    with pytest.raises(TypeError, match=r"w must be torch\.int16"):
+        exact.dense(x, w.int(), b)
