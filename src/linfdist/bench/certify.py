@@ -28,7 +28,6 @@ from .timing import undisturbed
 RECIPE, SETTINGS = "mnist", ("width=1024", "batch_size=512")
 FORWARD, STEP = "a forward pass", "a training step, p = ∞"
 WARM_UP = 2
-PASSES = 2048  # images that are certified
 WIDTH, DEPTH = 5120, 5  # of the large network
 LARGE_IMAGES = 10_000
 LARGE_MEMORY = 1000  # megabytes, at most
@@ -80,7 +79,7 @@ def measure(turns: int = 7) -> list[Cost]:
     for _ in range(WARM_UP):
         step()
     labels = network(x).argmax(1)  # so that every image is attacked
-    many = split.images[:PASSES].float() / 255
+    many = data.load(recipe.data, split="test").images.float() / 255
     pgd, eps = attack("pgd"), recipe.eps
     with undisturbed():
         passes = _race(

@@ -5,6 +5,7 @@ from torch import Tensor
 
 from ..models import DistNet, PixelNet
 from ..nn import Box
+from .chunks import rows_at_once
 from .head_bounds import HeadBounds
 from .proof import Proof
 
@@ -28,6 +29,12 @@ class PlainBox(Proof):
         self.network, self.x = network, x
 
     def proves(self, rows: Tensor, eps: Tensor) -> Tensor:
+        few = rows_at_once(self.network)
+        parts = rows.split(few)
+        radii = eps.split(few) if len(eps) > 1 else [eps] * len(parts)
+        return torch.cat([self._proves(*pair) for pair in zip(parts, radii, strict=True)])
+
+    def _proves(self, rows: Tensor, eps: Tensor) -> Tensor:
         box = self.network.forward_box(ball(self.x[rows], eps))  # (b, classes) each
         best = self.prediction[rows, None]
         lowest = box.lower.gather(1, best)

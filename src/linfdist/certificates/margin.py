@@ -10,6 +10,7 @@ from ..models import ConvDistNetMLP, DistNet, DistNetMLP, PixelNet
 from ..nn import Box
 from ..nn.base import round_up
 from .checks import check_images, check_network
+from .chunks import rows_at_once
 from .head_bounds import HeadBounds
 from .proof import Proof, largest_of
 from .rounding import DOWN, UP, rounding_error
@@ -26,7 +27,7 @@ class PlainMargin(Proof):
     closed_form = True
 
     def __init__(self, network: DistNet, x: Tensor, lipschitz: float, error: float) -> None:
-        z = network(x)  # (B, classes)
+        z = torch.cat([network(few) for few in x.split(rows_at_once(network))])  # (B, classes)
         best = z.topk(2, dim=1).values
         gap = best[:, 0].double() - best[:, 1]  # of numbers that are exact in double, rounded once by 2^-53
         radius = (gap * DOWN - 4 * error * UP) / (2 * lipschitz) * DOWN
