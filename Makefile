@@ -4,6 +4,8 @@ BENCH_JSON ?= benchmarks/results/latest.json
 
 bin := .venv/bin
 pip := $(bin)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# One process a core, each with one thread: many tests are too small for two.
+pytest := OMP_NUM_THREADS=1 $(bin)/python -m pytest -q -n auto --dist worksteal
 native_sources := CMakeLists.txt $(wildcard csrc/*.* csrc/*/*)
 
 .DEFAULT_GOAL := help
@@ -31,10 +33,10 @@ setup: .venv/.package  ## fill .venv with pinned tools and the package, editable
 	@touch $@
 
 test: setup  ## the tests that take a few minutes
-	$(bin)/python -m pytest -q -m 'not slow'
+	$(pytest) -m 'not slow'
 
 test-all: setup  ## all tests
-	$(bin)/python -m pytest -q
+	$(pytest)
 
 bench: setup  ## measure the engine on this machine, into BENCH_JSON
 	@mkdir -p $(dir $(BENCH_JSON))

@@ -89,7 +89,7 @@ def test_numbers_are_rounded_to_the_safe_side():
     }  # fmt: skip
     shown = table(summary)
     cells = [next(iter(column.cells)) for column in shown.columns]
-    assert cells == ["100.00 %", "66.67 %", "33.34 %", "33.34 %", "66.66 %", "0.1234"]
+    assert cells == ["100.00 %", "66.67 %", "33.33 %", "33.33 %", "66.66 %", "0.1234"]
     headings = [column.header for column in shown.columns]
     assert headings == ["clean", "pgd", "auto", "all attacks", "certified (box)", "mean radius"]
     assert "\\[red]" in str(shown.title)  # a folder's name is no markup
