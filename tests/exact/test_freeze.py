@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from linfdist.certificates import exact
+from linfdist.certificates.exact import network as network_module
 from linfdist.certificates.exact.freeze import to_grid
 from linfdist.certificates.exact.network import FrozenLayer, grid_inputs, reference
 from linfdist.certificates.exact.prune import winners
@@ -188,3 +189,19 @@ def test_the_engine_computes_the_reference(trained):
     whole = dense_logits(rounded, grid_inputs(x, None, trained.frozen.k).long())
     assert torch.equal(trained.frozen(x).long(), whole)
     assert trained.frozen(x[:0]).shape == (0, 10)
+
+
+@pytest.mark.parametrize("crop", [None, 2])
+@pytest.mark.parametrize("k", [3, 6, 7])  # all int16, both types, all int32
+def test_every_way_of_evaluation_is_the_same_function(monkeypatch, k, crop):
+    """One image, all layers in one kernel, layer by layer: pruned and dense."""
+    x = images(70, (1, 3, 3))
+    net = random_net(5, crop=crop)
+    for below in (0.0, 2.0):  # never, and always, worth it
+        monkeypatch.setattr(network_module, "SIDED_BELOW", below)
+        frozen = exact.freeze(net, k=k)
+        one_type = len({layer.weight.dtype for layer in frozen.layers}) == 1
+        assert one_type == (k != 6)
+        assert (frozen._chain is not None) == (one_type and below > 0)
+        for count in (0, 1, 2, len(x)):
+            assert torch.equal(frozen(x[:count]), reference(frozen, x[:count]))

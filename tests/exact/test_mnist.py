@@ -22,7 +22,7 @@ def test_mnist(tmp_path):
     except data.DataError as error:
         pytest.skip(f"MNIST cannot be had: {error}")
     torch.set_num_threads(2)
-    recipe = recipes.override(recipes.load("mnist-quick"), ["width=256", "epochs=6"])
+    recipe = recipes.override(recipes.load("mnist-quick"), ["width=128", "epochs=4"])  # a minute
     train(recipe, tmp_path / "run", quiet=True)
     network = models.load(tmp_path / "run")
     frozen = exact.freeze(network)

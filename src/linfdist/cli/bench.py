@@ -8,12 +8,17 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from linfdist import data
 from linfdist.bench import Settings, run
 from linfdist.bench import certify as bench_certify
+from linfdist.bench import exact as bench_exact
 from linfdist.bench import training as bench_training
 from linfdist.bench.machine import backend_in_use, usable_cores
 from linfdist.bench.results import check_writable
 from linfdist.bench.table import terminal
+from linfdist.models import DistNet
+
+from .sources import open_source
 
 
 def bench(
@@ -25,6 +30,10 @@ def bench(
     certify: Annotated[
         bool, typer.Option("--certify", help="Instead: what certificates and attacks cost, beside forward passes.")
     ] = False,
+    exact: Annotated[
+        Path | None,
+        typer.Option("--exact", metavar="MODEL", help="Instead: what integers gain, on this model's test images."),
+    ] = None,
     threads: Annotated[
         int | None, typer.Option(metavar="N", help="Number of threads.", show_default="2, or the number of cores if 1")
     ] = None,
@@ -38,6 +47,10 @@ def bench(
         torch.set_num_threads(_settings(quick, threads).threads)
         costs = bench_certify.measure(turns=3 if quick else 7)
         Console().print(bench_certify.terminal(costs, None if quick else bench_certify.measure_large()))
+        return
+    if exact:
+        torch.set_num_threads(_settings(quick, threads).threads)
+        _exact(exact, turns=5 if quick else 15)
         return
     settings = _settings(quick, threads)
     if json:
@@ -60,6 +73,18 @@ def bench(
     Console().print(terminal(report))
     if json:
         Console(stderr=True).print(f"wrote {json}", highlight=False, markup=False)
+
+
+def _exact(path: Path, turns: int) -> None:
+    try:
+        source = open_source(path)
+        if not isinstance(source.network, DistNet):
+            raise TypeError(f"only a plain DistNet can be frozen to integers, not {type(source.network).__name__}")
+        name = source.data(None)
+        gains = bench_exact.measure(source.network, data.load(name, split="test").images, turns)
+    except (OSError, TypeError, ValueError, data.DataError) as error:
+        raise typer.BadParameter(str(error), param_hint="--exact") from error
+    Console().print(bench_exact.terminal(gains, f"{path.name}, {name} test"))
 
 
 def _settings(quick: bool, threads: int | None) -> Settings:

@@ -11,7 +11,7 @@ from torch import Tensor
 from ...ops import exact as kernels
 from .bounds import INT16, INT32, largest, near_far, reach, rows
 
-SPARSE_BELOW = 0.6  # share of kept entries up to which the pruned kernel is the faster one
+SIDED_BELOW = 0.6  # entries of `Sides`, as a share of all weights, up to which they are faster than the dense kernel
 MAX_K = 7  # 255 · 2^7 is the last input that fits int16
 
 
@@ -73,18 +73,17 @@ class FrozenLayer:
         return start, index[order].to(torch.int32), weight[order], limit[order].to(dtype)
 
     @cached_property
-    def sides(self) -> kernels.Sides | None:
-        """The entries as the pruned kernel takes them; None where so many are left that the dense one is faster."""
-        if int(self.mask.sum()) > SPARSE_BELOW * self.mask.numel():
-            return None
+    def sides(self) -> kernels.Sides:
+        """The entries as the kernels for many images take them."""
         start, index, weight, _ = self.entries
         return kernels.one_sided(start, index, weight, self.low, self.high)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """(I, B) -> (O, B), feature-major, in the layer's own integer type."""
+        """(I, B) -> (O, B), feature-major, in the layer's own integer type. For one image dense is the faster form."""
         x = x.to(self.weight.dtype)
-        sides = self.sides
-        return kernels.dense(x, self.weight, self.bias) if sides is None else kernels.sided(x, *sides, self.bias)
+        if x.shape[1] == 1 or len(self.sides.weight) > SIDED_BELOW * self.weight.numel():
+            return kernels.dense(x, self.weight, self.bias)
+        return kernels.sided(x, *self.sides, self.bias)
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +125,7 @@ class FrozenNet:
 
         return digest(*contents(self))
 
-    @property
+    @cached_property
     def whole_cube(self) -> bool:
         """Whether every 8-bit image is in the domain."""
         return bool((self.lower == 0).all() and (self.upper == 255).all())
@@ -134,10 +133,24 @@ class FrozenNet:
     def __call__(self, images: Tensor) -> Tensor:
         """Logits (B, classes) int32, in grid units, of images uint8 (B, C, H, W) of the domain."""
         self.check(images)
+        if len(images) > 1 and self._chain is not None:
+            return kernels.network(cropped(images, self.crop), self.k, self._chain)
         x = grid_inputs(images, self.crop, self.k).T.contiguous()  # (I, B)
         for layer in self.layers:
             x = layer(x)
         return -x.T.to(torch.int32).contiguous()
+
+    @cached_property
+    def _chain(self) -> kernels.Chain | None:
+        """All layers in one, the fastest way for more than one image; None where one layer is int32 and another is not,
+        or so much is left of the weights that dense layers are faster.
+        """
+        sides = [layer.sides for layer in self.layers]
+        entries, weights = sum(len(each.weight) for each in sides), sum(layer.weight.numel() for layer in self.layers)
+        if len({each.weight.dtype for each in sides}) > 1 or entries > SIDED_BELOW * weights:
+            return None
+        layers = [(each, layer.bias) for each, layer in zip(sides, self.layers, strict=True)]
+        return kernels.chain(self.layers[0].weight.shape[1], layers)
 
     def check(self, images: Tensor) -> None:
         """Raise unless these are images that the network was frozen for."""
@@ -145,6 +158,8 @@ class FrozenNet:
             raise TypeError(f"a frozen network takes 8-bit pixels (uint8, 0 ... 255), got {images.dtype}")
         if images.dim() != 4 or tuple(images.shape[1:]) != self.shape:
             raise ValueError(f"need images (B, {', '.join(map(str, self.shape))}), got {tuple(images.shape)}")
+        if self.whole_cube:
+            return
         outside = ((images < self.lower) | (images > self.upper)).flatten(1).any(1)
         if outside.any():
             number = int(outside.nonzero()[0])
@@ -156,12 +171,17 @@ class FrozenNet:
             )
 
 
-def grid_inputs(images: Tensor, crop: int | None, k: int) -> Tensor:
-    """Images uint8 (B, C, H, W) -> (B, I) int16: the middle if cropped, times 2^k."""
+def cropped(images: Tensor, crop: int | None) -> Tensor:
+    """Images (B, C, H, W) -> (B, I): the middle if cropped."""
     if crop is not None:
         top, left = ((side - crop) // 2 for side in images.shape[2:])
         images = images[:, :, top : top + crop, left : left + crop]
-    return images.flatten(1).to(torch.int16) << k
+    return images.flatten(1)
+
+
+def grid_inputs(images: Tensor, crop: int | None, k: int) -> Tensor:
+    """Images uint8 (B, C, H, W) -> (B, I) int16: the middle if cropped, times 2^k."""
+    return cropped(images, crop).to(torch.int16) << k
 
 
 def reference(network: FrozenNet, images: Tensor) -> Tensor:

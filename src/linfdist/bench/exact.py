@@ -1,0 +1,149 @@
+"""What integers gain: `linfdist bench --exact MODEL`."""
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from rich.console import Group, RenderableType
+from rich.table import Table
+from torch import Tensor
+
+from linfdist import dist
+from linfdist.certificates import exact
+from linfdist.certificates.chunks import rows_at_once
+from linfdist.certificates.exact.network import grid_inputs
+from linfdist.models import DistNet
+from linfdist.ops.exact import dense
+
+from .timing import undisturbed
+
+SIDE, ROWS = 512, 2048  # of the layer with nothing to prune
+RANGE = 2**14  # its values lie within ±RANGE, so that all differences fit int16
+SINGLE = 20  # images a turn, one at a time
+SMALLER = 8.0  # times, the file
+
+
+@dataclass(frozen=True)
+class Speed:
+    """How many times faster than another: the median of ratios formed within a turn."""
+
+    what: str
+    over: str
+    milliseconds: float
+    ratio: float
+    target: float | None  # at least
+
+
+@dataclass(frozen=True)
+class Gains:
+    """`kept`: share of the weights; bytes: of all tensors in float32, and of the exact file."""
+
+    images: int
+    kept: float
+    speeds: list[Speed]
+    float_bytes: int
+    exact_bytes: int
+
+
+@torch.no_grad()
+def measure(network: DistNet, images: Tensor, turns: int = 15) -> Gains:
+    """The network and its frozen form on images uint8 (N, C, H, W), on this machine's threads.
+
+    The float network gets pixels that are floats already, in chunks or all at once, whichever is faster here. Its
+    engine leaves out weights too, those that cannot matter to the batch at hand, and looks for them in every call.
+    """
+    frozen = exact.freeze(network)
+    pixels = images.float() / 255
+    alone = range(0, len(images), -(-len(images) // SINGLE))
+    chunk = rows_at_once(network)
+    x, w = (torch.randint(-RANGE, RANGE, (rows, SIDE), dtype=torch.int16) for rows in (ROWS, SIDE))
+    across, nothing = x.T.contiguous(), torch.zeros(SIDE, dtype=torch.int32)
+    wide, weight = x.float(), w.float()
+    in_chunks, at_once = f"float32, {chunk} at a time", "float32, all at once"
+    with undisturbed():
+        many = _race(
+            {
+                in_chunks: lambda: [network(part) for part in pixels.split(chunk)],
+                at_once: lambda: network(pixels),
+                "int16, dense": lambda: _dense(frozen, images),
+                "int16, pruned": lambda: frozen(images),
+            },
+            turns,
+        )
+        layer = _race({"float32": lambda: dist(wide, weight), "int16": lambda: dense(across, w, nothing)}, turns)
+        single = _race(
+            {
+                "float32": lambda: [network(pixels[k : k + 1]) for k in alone],
+                "exact": lambda: [frozen(images[k : k + 1]) for k in alone],
+            },
+            turns,
+        )
+    fastest = min(in_chunks, at_once, key=lambda name: statistics.median(many[name]))
+    one = {f"{name}, one image": [seconds / len(alone) for seconds in each] for name, each in single.items()}
+    bare = {f"{name}, a {SIDE} x {SIDE} layer, nothing to prune": each for name, each in layer.items()}
+    facts = frozen.facts
+    return Gains(
+        images=len(images),
+        kept=facts["kept"] / facts["weights"],
+        speeds=[
+            _speed(many, fastest, fastest, None),
+            _speed(many, "int16, dense", fastest, 1.7),
+            _speed(many, "int16, pruned", fastest, 5.0),
+            *(_speed(bare, name, next(iter(bare)), target) for name, target in zip(bare, (None, 1.7), strict=True)),
+            *(_speed(one, name, next(iter(one)), None) for name in one),
+        ],
+        float_bytes=sum(tensor.numel() * tensor.element_size() for tensor in network.state_dict().values()),
+        exact_bytes=_file_size(frozen),
+    )
+
+
+def _dense(frozen: exact.FrozenNet, images: Tensor) -> Tensor:
+    """The same logits, with every weight looked at."""
+    x = grid_inputs(images, frozen.crop, frozen.k).T.contiguous()  # (I, B)
+    for layer in frozen.layers:
+        x = dense(x.to(layer.weight.dtype), layer.weight, layer.bias)
+    return -x.T.to(torch.int32).contiguous()
+
+
+def _file_size(frozen: exact.FrozenNet) -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        exact.save(frozen, Path(folder) / "exact.safetensors")
+        return (Path(folder) / "exact.safetensors").stat().st_size
+
+
+def _race(runs: Mapping[str, Callable[[], object]], turns: int) -> dict[str, list[float]]:
+    """Seconds of each, turn by turn; another one starts each time, and the first turn does not count."""
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    names = list(runs)
+    for turn in range(turns + 1):
+        for name in names[turn % len(names) :] + names[: turn % len(names)]:
+            start = time.perf_counter()
+            runs[name]()
+            seconds[name].append(time.perf_counter() - start)
+    return {name: each[1:] for name, each in seconds.items()}
+
+
+def _speed(seconds: Mapping[str, list[float]], what: str, over: str, target: float | None) -> Speed:
+    ratios = [b / a for a, b in zip(seconds[what], seconds[over], strict=True)]
+    return Speed(what, over, 1e3 * statistics.median(seconds[what]), statistics.median(ratios), target)
+
+
+def terminal(gains: Gains, title: str) -> RenderableType:
+    """The speeds as a table, and a line about the sizes."""
+    table = Table(title=f"exact: {title}, {gains.images:,} images, {torch.get_num_threads()} threads")
+    table.add_column("what")
+    for heading in ("time", "times faster", "at least"):
+        table.add_column(heading, justify="right")
+    for speed in gains.speeds:
+        target = "" if speed.target is None else f"{speed.target:g}"
+        ratio = "" if speed.what == speed.over else f"{speed.ratio:.2f}"
+        table.add_row(speed.what, f"{speed.milliseconds:.3f} ms", ratio, target)
+    return Group(
+        table,
+        f"weights kept: {100 * gains.kept:.1f} %. File: {gains.exact_bytes:,} bytes, "
+        f"{gains.float_bytes / gains.exact_bytes:.1f} times smaller than {gains.float_bytes:,} (at least {SMALLER:g})",
+    )

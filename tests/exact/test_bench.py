@@ -1,0 +1,60 @@
+"""`linfdist bench --exact`: every figure is measured, and what is raced computes the same."""
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from linfdist.bench import exact as bench
+from linfdist.cli import app
+from linfdist.models import DistNetMLP
+from linfdist.models import save as save_model
+
+from .nets import random_net
+
+
+def test_a_race_of_the_same_function(trained):
+    assert torch.equal(bench._dense(trained.frozen, trained.images), trained.frozen(trained.images))
+
+
+def test_gains(trained):
+    gains = bench.measure(trained.network, trained.images[:50], turns=2)
+    assert gains.images == 50
+    assert gains.exact_bytes == pytest.approx(trained.file.stat().st_size, abs=64)  # the facts differ a little
+    assert gains.float_bytes == pytest.approx((trained.run / "model.safetensors").stat().st_size, rel=0.1)
+    assert gains.kept == trained.frozen.facts["kept"] / trained.frozen.facts["weights"]
+    assert [speed.target for speed in gains.speeds] == [None, 1.7, 5.0, None, 1.7, None, None]
+    for speed in gains.speeds:
+        assert speed.milliseconds > 0
+        assert (speed.ratio == 1) == (speed.what == speed.over)
+        assert speed.over.startswith("float32")
+
+
+def test_ratios_are_formed_within_a_turn():
+    """The machine got slower by 10 after the first turn: 2, 3 and 4 times faster."""
+    seconds = {"slow": [2.0, 30.0, 40.0], "fast": [1.0, 10.0, 10.0]}
+    speed = bench._speed(seconds, "fast", "slow", 1.7)
+    assert (speed.milliseconds, speed.ratio) == (10_000, 3)
+
+
+def test_command(trained, monkeypatch):
+    monkeypatch.setenv("LINFDIST_DATA", str(trained.data_dir))
+    monkeypatch.setenv("COLUMNS", "200")
+    done = CliRunner().invoke(app, ["bench", "--exact", str(trained.run), "--quick", "--threads", "1"])
+    assert done.exit_code == 0, done.output
+    assert f"digits test, {len(trained.images)} images, 1 threads" in done.output
+    for what in ("int16, dense", "int16, pruned", "nothing to prune", "exact, one image", "times smaller than"):
+        assert what in done.output
+
+
+def test_refusals(tmp_path):
+    """No such file; no recipe that names the images; a head."""
+    save_model(random_net(0), tmp_path / "plain.safetensors", {})
+    save_model(DistNetMLP((1, 3, 3), 4, 7, 3, [0.2], 0.3), tmp_path / "head.safetensors", {})
+    for name, complaint in (
+        ("nothing", "nothing"),
+        ("plain.safetensors", "recipe"),
+        ("head.safetensors", "only a plain DistNet can be frozen"),
+    ):
+        done = CliRunner().invoke(app, ["bench", "--exact", str(tmp_path / name)], env={"COLUMNS": "200"})
+        assert done.exit_code == 2
+        assert complaint in done.output
