@@ -8,6 +8,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from linfdist.bench import certify as bench
+from linfdist.bench.timing import seconds_by_turn
 from linfdist.cli import app
 
 from ..ops.processes import python
@@ -15,7 +16,7 @@ from ..ops.processes import python
 
 def test_contenders_take_turns_and_the_first_turn_does_not_count():
     order = []
-    seconds = bench._race({name: lambda name=name: order.append(name) for name in "ab"}, turns=2)
+    seconds = seconds_by_turn({name: lambda name=name: order.append(name) for name in "ab"}, turns=2)
     assert order == ["a", "b", "b", "a", "a", "b"]
     assert {name: len(each) for name, each in seconds.items()} == {"a": 2, "b": 2}
 

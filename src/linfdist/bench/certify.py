@@ -3,7 +3,7 @@
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from linfdist.training.objective import Objective, build_network
 from linfdist.training.optim import DistAdam
 from linfdist.training.schedule import state_at
 
-from .timing import undisturbed
+from .timing import seconds_by_turn, undisturbed
 
 RECIPE, SETTINGS = "mnist", ("width=1024", "batch_size=512")
 FORWARD, STEP = "a forward pass", "a training step, p = ∞"
@@ -82,7 +82,7 @@ def measure(turns: int = 7) -> list[Cost]:
     many = data.load(recipe.data, split="test").images.float() / 255
     pgd, eps = attack("pgd"), recipe.eps
     with undisturbed():
-        passes = _race(
+        passes = seconds_by_turn(
             {
                 FORWARD: lambda: _forward(network, many),
                 "margin": lambda: certify(network, many, eps, method="margin"),
@@ -91,7 +91,7 @@ def measure(turns: int = 7) -> list[Cost]:
             },
             turns,
         )
-        steps = _race({STEP: step, "PGD, 20 steps": lambda: pgd(network, x, labels, parse_eps(eps))}, turns)
+        steps = seconds_by_turn({STEP: step, "PGD, 20 steps": lambda: pgd(network, x, labels, parse_eps(eps))}, turns)
     return [
         _cost(passes, "margin", FORWARD, 1.1),
         _cost(passes, "box, one radius", FORWARD, 4.0),
@@ -117,18 +117,6 @@ def _forward(network: PixelNet, x: Tensor) -> None:
     """In the chunks that certificates use: the kernels skip more weights in a chunk than in the whole."""
     for chunk in x.split(rows_at_once(network)):
         network(chunk)
-
-
-def _race(runs: Mapping[str, Callable[[], object]], turns: int) -> dict[str, list[float]]:
-    """Seconds of each, turn by turn; another one starts each time, and the first turn does not count."""
-    seconds: dict[str, list[float]] = {name: [] for name in runs}
-    names = list(runs)
-    for turn in range(turns + 1):
-        for name in names[turn % len(names) :] + names[: turn % len(names)]:
-            start = time.perf_counter()
-            runs[name]()
-            seconds[name].append(time.perf_counter() - start)
-    return {name: each[1:] for name, each in seconds.items()}
 
 
 def _cost(seconds: Mapping[str, list[float]], what: str, over: str, target: float | None) -> Cost:

@@ -2,8 +2,7 @@
 
 import statistics
 import tempfile
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from linfdist.certificates.exact.network import grid_inputs
 from linfdist.models import DistNet
 from linfdist.ops.exact import dense
 
-from .timing import undisturbed
+from .timing import seconds_by_turn, undisturbed
 
 SIDE, ROWS = 512, 2048  # of the layer with nothing to prune
 RANGE = 2**14  # its values lie within ±RANGE, so that all differences fit int16
@@ -65,7 +64,7 @@ def measure(network: DistNet, images: Tensor, turns: int = 15) -> Gains:
     wide, weight = x.float(), w.float()
     in_chunks, at_once = f"float32, {chunk} at a time", "float32, all at once"
     with undisturbed():
-        many = _race(
+        many = seconds_by_turn(
             {
                 in_chunks: lambda: [network(part) for part in pixels.split(chunk)],
                 at_once: lambda: network(pixels),
@@ -74,8 +73,10 @@ def measure(network: DistNet, images: Tensor, turns: int = 15) -> Gains:
             },
             turns,
         )
-        layer = _race({"float32": lambda: dist(wide, weight), "int16": lambda: dense(across, w, nothing)}, turns)
-        single = _race(
+        layer = seconds_by_turn(
+            {"float32": lambda: dist(wide, weight), "int16": lambda: dense(across, w, nothing)}, turns
+        )
+        single = seconds_by_turn(
             {
                 "float32": lambda: [network(pixels[k : k + 1]) for k in alone],
                 "exact": lambda: [frozen(images[k : k + 1]) for k in alone],
@@ -113,18 +114,6 @@ def _file_size(frozen: exact.FrozenNet) -> int:
     with tempfile.TemporaryDirectory() as folder:
         exact.save(frozen, Path(folder) / "exact.safetensors")
         return (Path(folder) / "exact.safetensors").stat().st_size
-
-
-def _race(runs: Mapping[str, Callable[[], object]], turns: int) -> dict[str, list[float]]:
-    """Seconds of each, turn by turn; another one starts each time, and the first turn does not count."""
-    seconds: dict[str, list[float]] = {name: [] for name in runs}
-    names = list(runs)
-    for turn in range(turns + 1):
-        for name in names[turn % len(names) :] + names[: turn % len(names)]:
-            start = time.perf_counter()
-            runs[name]()
-            seconds[name].append(time.perf_counter() - start)
-    return {name: each[1:] for name, each in seconds.items()}
 
 
 def _speed(seconds: Mapping[str, list[float]], what: str, over: str, target: float | None) -> Speed:
