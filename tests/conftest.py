@@ -2,11 +2,13 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import settings
 
+from linfdist import data
 from linfdist.ops.select import BACKENDS
 
 # Compiled code must not outlive the code it was compiled from: a stale cache could hide a bug.
@@ -44,3 +46,12 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.fixture(params=[torch.float32, torch.float64], ids=["float32", "float64"])
 def dtype(request: pytest.FixtureRequest) -> torch.dtype:
     return request.param
+
+
+@pytest.fixture(scope="session")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The digits, in a folder of their own."""
+    pytest.importorskip("sklearn", reason="scikit-learn brings the digits")
+    folder = tmp_path_factory.mktemp("data")
+    data.fetch("digits", folder)
+    return folder

@@ -13,12 +13,12 @@ from torch import Tensor
 HEADER = "linfdist"
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a text file under a temporary name, then rename it."""
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write a file, text as UTF-8, under a temporary name, then rename it."""
     temporary = _temporary(path)
     try:
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.write(text)
+        with open(temporary, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)

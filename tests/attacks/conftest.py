@@ -16,14 +16,6 @@ class Trained(NamedTuple):
     y: Tensor
 
 
-@pytest.fixture(scope="session")
-def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("sklearn", reason="scikit-learn brings the digits")
-    folder = tmp_path_factory.mktemp("data")
-    data.fetch("digits", folder)
-    return folder
-
-
 def learned(folder: Path, out: Path, **changes: object) -> Trained:
     recipe = recipes.load("digits-quick").override({"width": 48, "epochs": 10, **changes})
     network = models.load(train(recipe, out, data_dir=folder, quiet=True))

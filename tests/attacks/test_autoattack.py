@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from linfdist.attacks import PGD, attack
-from linfdist.certificates import margin
 
+from ..certificates.nets import margin
 from .nets import many_pixels, random_net
 
 QUICK = {"steps": 6, "queries": 60}

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from linfdist.attacks import PGD, smallest
-from linfdist.certificates import margin
 from linfdist.models import DistNet
 
+from ..certificates.nets import margin
 from .nets import two_classes
 
 

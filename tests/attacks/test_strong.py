@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from linfdist.attacks import PGD, Strong
 from linfdist.attacks.ball import Ball
 from linfdist.attacks.strong import STAGES
-from linfdist.certificates import margin
 from linfdist.models import ConvDistNetMLP, DistNetMLP
 from linfdist.nn import Box
 
+from ..certificates.nets import margin
 from .nets import many_pixels, random_net, two_classes
 
 EPS = Fraction(3, 20)

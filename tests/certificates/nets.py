@@ -8,6 +8,7 @@ from itertools import product
 import torch
 from torch import Tensor
 
+from linfdist.certificates import certify
 from linfdist.models import ConvDistNetMLP, DistNet, DistNetMLP, PixelNet
 from linfdist.ops.adam import adam_step
 from linfdist.training.losses import hinge_loss
@@ -122,3 +123,8 @@ def count_flips(net: PixelNet, x: Tensor, near: Iterable[Tensor]) -> int:
     for moved in near:
         flipped |= net(moved).argmax(1) != prediction
     return int(flipped.sum())
+
+
+def margin(network, x, eps=None):
+    """What the margin proves."""
+    return certify(network, x, eps, method="margin")

@@ -18,14 +18,6 @@ def _small_galleries() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("sklearn", reason="scikit-learn brings the digits")
-    folder = tmp_path_factory.mktemp("data")
-    data.fetch("digits", folder)
-    return folder
-
-
-@pytest.fixture(scope="session")
 def run(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     recipe = recipes.load("digits-quick").override({"width": 64, "epochs": 8})
     return train(recipe, tmp_path_factory.mktemp("runs") / "run", data_dir=digits, quiet=True)

@@ -12,14 +12,6 @@ from linfdist.training import train
 
 
 @pytest.fixture(scope="session")
-def digits(tmp_path_factory):
-    pytest.importorskip("sklearn", reason="scikit-learn brings the digits")
-    folder = tmp_path_factory.mktemp("data")
-    data.fetch("digits", folder)
-    return folder
-
-
-@pytest.fixture(scope="session")
 def trained(digits, tmp_path_factory) -> SimpleNamespace:
     """run: its folder; network; frozen; file: the frozen network in a file; images, labels: the test images."""
     torch.manual_seed(0)

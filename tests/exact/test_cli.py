@@ -140,7 +140,7 @@ def test_verify(run, trained, tmp_path):
     (tmp_path / "damaged").write_bytes(damaged)
     for certificate, picture, model, complaint in [
         ("wrong", image, trained.file, "levels: the certificate says"),
-        ("one", other, trained.file, "certificate says"),
+        ("one", other, trained.file, "holds no certificate of this image"),
         ("one", image, tmp_path / "damaged", "is damaged or was changed"),
         ("one", image, trained.run / "model.safetensors", "is no exact network"),
         ("one", image, tmp_path / "none", "No such file"),

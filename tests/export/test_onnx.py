@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 import linfdist as ld
-from linfdist.certificates.margin import margin
 from linfdist.export import to_onnx
 from linfdist.models import DistNet
 
+from ..certificates.nets import margin
 from . import nets
 
 onnx = pytest.importorskip("onnx")

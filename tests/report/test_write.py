@@ -124,12 +124,20 @@ def test_pictures_without_data_are_removed(run, call, tmp_path, matplotlib):
     out.mkdir()
     for name in ("training.png", "gallery.png", "mine.png"):
         (out / name).write_bytes(b"of an earlier report, or of somebody else")
+    (out / "report.html").write_text("an earlier report")
     for name in ("metrics.jsonl", "gallery.safetensors"):
         (run / name).unlink()
     assert call(run, "--out", out).exit_code == 0
     left = {path.stem for path in out.glob("*.png")}
     assert not left & {"training", "gallery"}
     assert "mine" in left
+
+
+def test_pictures_of_somebody_else_stay(run, call, tmp_path, matplotlib):
+    (tmp_path / "training.png").write_bytes(b"not of a report")
+    (run / "metrics.jsonl").unlink()
+    assert call(run, "--out", tmp_path).exit_code == 0
+    assert (tmp_path / "training.png").read_bytes() == b"not of a report"
 
 
 def test_class_names_are_no_formulas(run, call, matplotlib):

@@ -1,11 +1,9 @@
 """The digits, and rows that somebody might have measured."""
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
-from linfdist import data
 from linfdist.reproduce.plan import plan
 from linfdist.reproduce.rows import Row
 
@@ -16,14 +14,6 @@ def _small_galleries() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("linfdist.evaluate.gallery.ROUNDS", 1)
         yield
-
-
-@pytest.fixture(scope="session")
-def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("sklearn", reason="scikit-learn brings the digits")
-    folder = tmp_path_factory.mktemp("data")
-    data.fetch("digits", folder)
-    return folder
 
 
 @pytest.fixture(scope="session")

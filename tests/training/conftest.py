@@ -4,17 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from linfdist import data
-
 from . import runs
-
-
-@pytest.fixture(scope="session")
-def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("sklearn", reason="scikit-learn brings the digits")
-    folder = tmp_path_factory.mktemp("data")
-    data.fetch("digits", folder)
-    return folder
 
 
 @pytest.fixture(scope="session")

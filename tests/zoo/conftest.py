@@ -4,18 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from linfdist import data, recipes
+from linfdist import recipes
 from linfdist.evaluate import watch
 from linfdist.training import train
 from linfdist.zoo.add import add
-
-
-@pytest.fixture(scope="session")
-def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("sklearn", reason="scikit-learn brings the digits")
-    folder = tmp_path_factory.mktemp("data")
-    data.fetch("digits", folder)
-    return folder
 
 
 @pytest.fixture(scope="session")

@@ -4,5 +4,3 @@ from .certificate import METHODS as METHODS
 from .certificate import Certificate as Certificate
 from .certificate import certify as certify
 from .certificate import predict as predict
-from .margin import Margin as Margin
-from .margin import margin as margin

@@ -1,19 +1,14 @@
 """The certificate of Fact 3.6: a 1-Lipschitz network cannot change its mind within half its margin."""
 
-from dataclasses import dataclass
-from fractions import Fraction
-
 import torch
 from torch import Tensor
 
-from ..models import ConvDistNetMLP, DistNet, DistNetMLP, PixelNet
+from ..models import ConvDistNetMLP, DistNet, DistNetMLP
 from ..nn import Box
-from ..nn.base import round_up
-from .checks import check_images, check_network
 from .chunks import rows_at_once
 from .head_bounds import HeadBounds
 from .proof import Proof, largest_of
-from .rounding import DOWN, UP, rounding_error
+from .rounding import DOWN, UP
 
 
 class PlainMargin(Proof):
@@ -55,30 +50,3 @@ class HeadMargin(Proof):
         features = self.features[rows]
         reach = (largest_of(eps)[:, None] * self.lipschitz + 2 * self.error) * UP + features.abs() * 2**-50
         return self.head.proves(Box(features - reach, features + reach), self.prediction[rows])
-
-
-@dataclass(frozen=True)
-class Margin:
-    """What is proved of a batch of images.
-
-    prediction: (B,) int64; radius: (B,) float64, in pixels: the prediction is the same on the closed ball. Radii are
-    rounded down, and 0 where nothing is proved.
-    """
-
-    prediction: Tensor
-    radius: Tensor
-
-    def certified(self, eps: Fraction) -> Tensor:
-        """Where the prediction is proved to be constant on the closed eps-ball. (B,) bool"""
-        return (self.radius > 0) & (self.radius >= round_up(eps))
-
-
-@torch.no_grad()
-def margin(network: PixelNet, x: Tensor) -> Margin:
-    """Certified radii of images x (B, C, H, W) in [0, 1] by one forward pass of a `DistNet`."""
-    if type(network) is not DistNet:  # a subclass may compute anything
-        raise TypeError(f"the margin is a certificate for DistNet only, not for {type(network).__name__}")
-    check_network(network)
-    check_images(network, x)
-    proof = PlainMargin(network, x, network.lipschitz, rounding_error(network))
-    return Margin(proof.prediction, proof.radius)

@@ -32,7 +32,7 @@ def verify(
 
 
 def _read(path: Path, image: str) -> dict[str, Any]:
-    """The certificate in a file: the only one, or of several, one a line, that of this image."""
+    """The certificate of this image in a file that holds one, or several, one a line."""
     text = path.read_text(encoding="utf-8").strip()
     try:
         certificates = [json.loads(part) for part in (text.splitlines() if "\n{" in text else [text])]
@@ -40,8 +40,6 @@ def _read(path: Path, image: str) -> dict[str, Any]:
         raise ValueError(f"{path} is not JSON ({error})") from None
     if not all(isinstance(each, dict) for each in certificates):
         raise ValueError(f"{path} holds no certificate: a JSON object is expected, or one a line")
-    if len(certificates) == 1:
-        return certificates[0]
     for each in certificates:
         if each.get("image_sha256") == image:
             return each

@@ -1,6 +1,5 @@
 """Writes the report of a run: report.html, and each chart as a PNG."""
 
-import os
 from pathlib import Path
 
 from ..files import write_atomically
@@ -26,20 +25,11 @@ def write(run: Path, out: Path | None = None) -> Path:
         images["gallery"] = sheet(content.gallery)
     text = page(content, charts)
     target.mkdir(parents=True, exist_ok=True)
+    replaces = (target / "report.html").exists()  # else a picture of that name is somebody's own
     for name in PICTURES:
         if name in images:
-            _write_bytes(target / f"{name}.png", images[name])
-        else:
+            write_atomically(target / f"{name}.png", images[name])
+        elif replaces:
             (target / f"{name}.png").unlink(missing_ok=True)
     write_atomically(target / "report.html", text)
     return target / "report.html"
-
-
-def _write_bytes(path: Path, content: bytes) -> None:
-    """Whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_bytes(content)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)

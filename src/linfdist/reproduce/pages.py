@@ -7,7 +7,6 @@ out.
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -192,22 +191,12 @@ def write(root: Path, shelf: Path | None = None) -> None:
     images.mkdir(parents=True, exist_ok=True)
     for name in PICTURES:
         if name in pictures:
-            _write_bytes(images / f"{name}.png", pictures[name])
+            write_atomically(images / f"{name}.png", pictures[name])
         else:
             (images / f"{name}.png").unlink(missing_ok=True)
     write_atomically(root / "docs" / "results.md", page(results, list(pictures)))
     readme = root / "README.md"
     write_atomically(readme, fill(readme.read_text(encoding="utf-8"), readme_block(results)))
-
-
-def _write_bytes(path: Path, content: bytes) -> None:
-    """Whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_bytes(content)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,0 +1,102 @@
+// Integer layers against their definition.
+#pragma once
+#include "exact.h"
+#include "problems.h"
+
+namespace {
+
+template <class T>
+Array<T> copy(const std::vector<T>& from) {
+  Array<T> to(static_cast<int64_t>(from.size()));
+  std::copy(from.begin(), from.end(), static_cast<T*>(to));
+  return to;
+}
+
+// An integer layer: dense, then on every third entry or so, as |x - w|, then one side of each. Differences reach the
+// largest number of the type, and so do some biases.
+template <class T>
+void check_exact(int64_t batch, int64_t inputs, int64_t neurons) {
+  const int64_t half = std::numeric_limits<T>::max() / 2;
+  Array<T> x(inputs * batch), w(neurons * inputs), y(neurons * batch, T(-7)), wanted(y.size());
+  Array<int32_t> bias(neurons);
+  Random random{int(batch + inputs)};
+  for (int64_t k = 0; k < x.size(); ++k) x[k] = static_cast<T>(random.next(-half, half));
+  for (int64_t k = 0; k < w.size(); ++k) w[k] = static_cast<T>(random.next(-half, half));
+  for (int64_t o = 0; o < neurons; ++o) bias[o] = static_cast<int32_t>(-random.next(0, 2 * half));
+  linfdist::Exact<T> job{};
+  job.x = x, job.weight = w, job.bias = bias, job.y = y, job.inputs = inputs, job.batch = batch, job.neurons = neurons;
+  const std::string name = ", int" + std::to_string(8 * sizeof(T)) + " " + std::to_string(batch) + "x" + std::to_string(inputs) + "x" +
+                           std::to_string(neurons);
+  const auto value = [&](int64_t o, int64_t b, int64_t i, int64_t weight) {
+    return int64_t(x[i * batch + b]) - int64_t(w[o * inputs + weight]);
+  };
+  for (int64_t o = 0; o < neurons; ++o)
+    for (int64_t b = 0; b < batch; ++b) {
+      int64_t m = 0;
+      for (int64_t i = 0; i < inputs; ++i) m = std::max(m, std::abs(value(o, b, i, i)));
+      wanted[o * batch + b] = static_cast<T>(m + bias[o]);
+    }
+  linfdist::exact_dense(job);
+  expect_same("dense" + name, y, wanted);
+
+  std::vector<int64_t> from{0}, between;
+  std::vector<int32_t> index, owner;
+  std::vector<T> weight;
+  for (int64_t o = 0; o < neurons; ++o) {
+    for (int64_t i = o % inputs; i < inputs; i += 1 + random.next(0, 4)) {
+      index.push_back(static_cast<int32_t>(i));
+      weight.push_back(w[o * inputs + i]);
+    }
+    from.push_back(static_cast<int64_t>(index.size()));
+    between.push_back(random.next(from[o], from[o + 1]));
+    owner.push_back(static_cast<int32_t>(o % 3 ? o : o / 2));  // some neurons have two runs, others none
+  }
+  const Array<int64_t> start = copy(from), middle = copy(between);
+  Array<int32_t> at = copy(index), neuron = copy(owner);
+  const Array<T> entry = copy(weight), limit(entry.size(), std::numeric_limits<T>::max());
+  job.start = start, job.index = at, job.weight = entry, job.limit = limit;
+  job.runs = neurons, job.neuron = neuron, job.middle = middle;
+  for (const bool sided : {false, true}) {
+    for (int64_t b = 0; b < batch; ++b) {
+      std::vector<int64_t> m(neurons);
+      for (int64_t o = 0; o < neurons; ++o)
+        for (int64_t k = start[o]; k < start[o + 1]; ++k) {
+          const int64_t d = value(o, b, at[k], at[k]), to = sided ? neuron[o] : o;
+          m[to] = std::max(m[to], !sided ? std::abs(d) : k < middle[o] ? d : -d);
+        }
+      for (int64_t o = 0; o < neurons; ++o) wanted[o * batch + b] = static_cast<T>(m[o] + bias[o]);
+    }
+    ++checks;
+    if (!(sided ? linfdist::exact_sided(job) : linfdist::exact_sparse(job))) report("indices" + name, 0, 0, 1);
+    expect_same((sided ? "sided" : "sparse") + name, y, wanted);
+  }
+
+  // The same layer as a network of one, on images.
+  Array<uint8_t> images(batch * inputs);
+  for (int64_t k = 0; k < images.size(); ++k) images[k] = static_cast<uint8_t>(random.next(0, 255));
+  const int64_t sizes[] = {inputs, neurons}, runs[] = {0, neurons};
+  Array<int32_t> logits(batch * neurons, -7), wanted_logits(logits.size());
+  linfdist::ExactNet<T> net{};
+  net.images = images, net.batch = batch, net.layers = 1, net.shift = 2, net.sizes = sizes, net.runs = runs;
+  net.neuron = neuron, net.start = start, net.middle = middle, net.index = at, net.weight = entry, net.bias = bias, net.y = logits;
+  for (int64_t b = 0; b < batch; ++b) {
+    std::vector<int64_t> m(neurons);
+    for (int64_t o = 0; o < neurons; ++o)
+      for (int64_t k = start[o]; k < start[o + 1]; ++k) {
+        const int64_t d = 4 * int64_t(images[b * inputs + at[k]]) - int64_t(entry[k]);
+        m[neuron[o]] = std::max(m[neuron[o]], k < middle[o] ? d : -d);
+      }
+    for (int64_t o = 0; o < neurons; ++o) wanted_logits[b * neurons + o] = static_cast<int32_t>(-(m[o] + bias[o]));
+  }
+  ++checks;
+  if (!linfdist::exact_network(net)) report("network's indices" + name, 0, 0, 1);
+  expect_same("network" + name, logits, wanted_logits);
+
+  at[at.size() - 1] = static_cast<int32_t>(inputs);
+  checks += 3;
+  job.limit = nullptr;
+  if (linfdist::exact_sparse(job) || linfdist::exact_sided(job) || linfdist::exact_network(net))
+    report("an index outside" + name, 0, 1, 0);
+}
+
+}  // namespace
