@@ -6,11 +6,14 @@
 #include <algorithm>
 #include <atomic>
 #include <type_traits>
+#include <vector>
 
 namespace linfdist {
 namespace {
 
 constexpr int64_t kFewImages = 8;          // below this, vectors along the inputs beat lanes that stay empty
+constexpr int64_t kManyImages = 256;         // from here on, looking for weights that matter costs little beside using them
+constexpr double kWorthRuns = 0.6;           // of the weights; a side is cheaper than a distance
 constexpr int64_t kWork = int64_t{1} << 19;  // pairs of a neuron and an input that are worth waking another thread for
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -34,6 +37,75 @@ int64_t split(Exact<T>& job, int64_t lanes) {
 
 int64_t grain(int64_t work) { return std::max<int64_t>(1, kWork / std::max<int64_t>(work, 1)); }
 
+template <class T>
+void run_sided(const Exact<T>& job, int64_t entries) {
+  parallel(ceil_div(job.batch, kSparseLanes<T>), grain(kSparseLanes<T> * entries),
+           [&](int64_t begin, int64_t end) { table<T>().sided(job, begin, end); });
+}
+
+// What lists.h does for floats: sides of weights that cannot be the maximum for any image of this batch are left out. A run
+// for each neuron and slice of inputs, those of a slice together, so that its lines stay in L1.
+template <class T>
+class BatchRuns {
+ public:
+  int64_t entries = 0;
+
+  explicit BatchRuns(const Exact<T>& job)
+      : runs_(ceil_div(job.inputs, kSlice) * job.neurons), lower_(job.inputs), upper_(job.inputs), start_(runs_), middle_(runs_),
+        end_(runs_), neuron_(runs_), index_(2 * job.neurons * job.inputs), weight_(2 * job.neurons * job.inputs) {
+    parallel(job.inputs, grain(job.batch), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const T* line = job.x + i * job.batch;
+        T low = line[0], high = line[0];
+        for (int64_t b = 1; b < job.batch; ++b) low = std::min(low, line[b]), high = std::max(high, line[b]);
+        lower_[i] = low, upper_[i] = high;
+      }
+    });
+    parallel(job.neurons, grain(8 * job.inputs), [&](int64_t begin, int64_t end) {
+      for (int64_t o = begin; o < end; ++o) add(job, o);
+    });
+    for (int64_t r = 0; r < runs_; ++r) entries += end_[r] - start_[r];
+  }
+
+  Exact<T> of(Exact<T> job) const {
+    job.runs = runs_, job.neuron = neuron_.data();
+    job.start = start_.data(), job.middle = middle_.data(), job.end = end_.data();
+    job.index = index_, job.weight = weight_;
+    return job;
+  }
+
+ private:
+  static constexpr int64_t kSlice = 256;  // lines of 128 bytes
+
+  void add(const Exact<T>& job, int64_t o) {
+    const T* w = job.weight + o * job.inputs;
+    T least = 1;  // the largest of all |x - w| is no less, for any image; 0 needs no entry
+    for (int64_t i = 0; i < job.inputs; ++i)
+      least = std::max({least, static_cast<T>(lower_[i] - w[i]), static_cast<T>(w[i] - upper_[i])});
+    int64_t n = 2 * o * job.inputs;
+    const auto put = [&](int64_t i, bool wins) {  // no branch: which weights win cannot be foreseen
+      index_[n] = static_cast<int32_t>(i), weight_[n] = w[i];
+      n += wins;
+    };
+    for (int64_t s = 0; s * kSlice < job.inputs; ++s) {
+      const int64_t first = s * kSlice, last = std::min(job.inputs, first + kSlice), r = s * job.neurons + o;
+      start_[r] = n;
+      for (int64_t i = first; i < last; ++i) put(i, upper_[i] - w[i] >= least);
+      middle_[r] = n;
+      for (int64_t i = first; i < last; ++i) put(i, w[i] - lower_[i] >= least);
+      end_[r] = n;
+      neuron_[r] = static_cast<int32_t>(o);
+    }
+  }
+
+  int64_t runs_;
+  std::vector<T> lower_, upper_;  // of each input, over the batch
+  std::vector<int64_t> start_, middle_, end_;
+  std::vector<int32_t> neuron_;
+  Buffer<int32_t> index_;  // room for both sides of every weight, not touched beyond what is kept
+  Buffer<T> weight_;
+};
+
 }  // namespace
 
 template <class T>
@@ -47,6 +119,10 @@ void exact_dense(Exact<T> job) {
         for (int64_t b = 0; b < job.batch; ++b) copy[b * job.inputs + i] = job.x[i * job.batch + b];
     parallel(job.neurons, grain(job.inputs * job.batch), [&](int64_t begin, int64_t end) { kernels.rows(job, rows, begin, end); });
     return;
+  }
+  if (job.batch >= kManyImages) {
+    const BatchRuns<T> runs(job);
+    if (runs.entries < kWorthRuns * job.neurons * job.inputs) return run_sided(runs.of(job), runs.entries);
   }
   const int64_t tasks = split(job, kLanes<T>), work = std::min(kLanes<T>, job.batch) * job.block * job.inputs;
   parallel(tasks, grain(work), [&](int64_t begin, int64_t end) { kernels.dense(job, begin, end); });
@@ -65,12 +141,12 @@ bool exact_sparse(Exact<T> job) {
 }
 
 template <class T>
-bool exact_sided(const Exact<T>& job) {
+bool exact_sided(Exact<T> job) {
   const ExactTable<T>& kernels = table<T>();
   const int64_t entries = job.start[job.runs];
   if (!kernels.inside(job.index, entries, job.inputs) || !kernels.inside(job.neuron, job.runs, job.neurons)) return false;
-  parallel(ceil_div(job.batch, kSparseLanes<T>), grain(kSparseLanes<T> * entries),
-           [&](int64_t begin, int64_t end) { kernels.sided(job, begin, end); });
+  job.end = job.start + 1;
+  run_sided(job, entries);
   return true;
 }
 
@@ -82,6 +158,7 @@ bool exact_network(ExactNet<T> job) {
     if (!kernels.inside(job.index + entry, job.start[end] - entry, job.sizes[l])) return false;
     if (!kernels.inside(job.neuron + first, end - first, job.sizes[l + 1])) return false;
   }
+  job.end = job.start + 1;
   job.widest = *std::max_element(job.sizes, job.sizes + job.layers + 1);
   parallel(ceil_div(job.batch, kSparseLanes<T>), grain(kSparseLanes<T> * job.start[job.runs[job.layers]]),
            [&](int64_t begin, int64_t end) { kernels.network(job, begin, end); });
@@ -92,8 +169,8 @@ template void exact_dense(Exact<int16_t>);
 template void exact_dense(Exact<int32_t>);
 template bool exact_sparse(Exact<int16_t>);
 template bool exact_sparse(Exact<int32_t>);
-template bool exact_sided(const Exact<int16_t>&);
-template bool exact_sided(const Exact<int32_t>&);
+template bool exact_sided(Exact<int16_t>);
+template bool exact_sided(Exact<int32_t>);
 template bool exact_network(ExactNet<int16_t>);
 template bool exact_network(ExactNet<int32_t>);
 

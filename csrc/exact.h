@@ -4,7 +4,7 @@
 
 namespace linfdist {
 
-// `block` and `blocks` of the job are filled in here. T: int16_t or int32_t.
+// `block`, `blocks` and `end` of the job are filled in here. T: int16_t or int32_t.
 template <class T>
 void exact_dense(Exact<T> job);
 
@@ -14,9 +14,9 @@ bool exact_sparse(Exact<T> job);
 
 // False if an index or a neuron lies outside.
 template <class T>
-bool exact_sided(const Exact<T>& job);
+bool exact_sided(Exact<T> job);
 
-// Likewise. `widest` of the job is filled in here.
+// Likewise. `widest` and `end` of the job are filled in here.
 template <class T>
 bool exact_network(ExactNet<T> job);
 

@@ -104,10 +104,10 @@ struct Exact {
   const int32_t* index;    // sparse, sided
   const T* weight;         // (O, I), or one an entry
   const T* limit;          // sparse: no |x - w| of this entry of the neuron or a later one exceeds it; or nullptr
-  // Sided: run r holds entries [start[r], start[r + 1]) of neuron[r]; those before middle[r] give x - w, the others w - x.
+  // Sided: run r holds entries [start[r], end[r]) of neuron[r]; those before middle[r] give x - w, the others w - x.
   int64_t runs;
   const int32_t* neuron;
-  const int64_t* middle;
+  const int64_t *middle, *end;
   const int32_t* bias;     // (O)
   T* y;                    // (O, B)
 };
@@ -121,7 +121,7 @@ struct ExactNet {
   const int64_t* sizes;    // (layers + 1): of the images and of every layer's output
   const int64_t* runs;     // (layers + 1)
   const int32_t* neuron;
-  const int64_t *start, *middle;
+  const int64_t *start, *middle, *end;
   const int32_t* index;
   const T* weight;
   const int32_t* bias;     // of all layers

@@ -188,7 +188,7 @@ inline void sided_line(const typename V::T* panel, const int32_t* index, const t
 template <class V, int64_t L, class Job>
 inline void sided_runs(const Job& job, int64_t begin, int64_t end, int64_t vectors, const typename V::T* panel, typename V::T* value) {
   for (int64_t r = begin; r < end; ++r) {
-    const int64_t first = job.start[r], above = job.middle[r] - first, n = job.start[r + 1] - first;
+    const int64_t first = job.start[r], above = job.middle[r] - first, n = job.end[r] - first;
     for_groups<4>(0, vectors, [&](auto nv, int64_t v) {
       sided_line<V, decltype(nv)::value, L>(panel + v * V::W, job.index + first, job.weight + first, above, n,
                                             value + job.neuron[r] * L + v * V::W);
@@ -210,14 +210,77 @@ void exact_sided(const Exact<typename V::T>& job, int64_t begin, int64_t end) {
   }
 }
 
+// The first layer's runs for a few hundred images: their pixels take fewer values than all images' could, so more sides
+// cannot be the maximum of their neuron. The way of `plan` in scan.h, with one side an entry.
+template <class T>
+class Narrowed {
+ public:
+  explicit Narrowed(const linfdist::ExactNet<T>& net)
+      : net_(net), start_(net.runs[1]), middle_(net.runs[1]), end_(net.runs[1]), index_(net.start[net.runs[1]]),
+        weight_(net.start[net.runs[1]]), least_(net.sizes[1]), low_(net.sizes[0]), high_(net.sizes[0]) {}
+
+  linfdist::ExactNet<T> operator()(int64_t row, int64_t rows) const {
+    const int64_t inputs = net_.sizes[0], runs = net_.runs[1];
+    fill<uint8_t>(low_, inputs, 255);
+    fill<uint8_t>(high_, inputs, 0);
+    for (int64_t b = row; b < row + rows; ++b) {
+      const uint8_t* image = net_.images + b * inputs;
+      for (int64_t i = 0; i < inputs; ++i) {
+        low_[i] = image[i] < low_[i] ? image[i] : low_[i];
+        high_[i] = image[i] > high_[i] ? image[i] : high_[i];
+      }
+    }
+    fill<int32_t>(least_, net_.sizes[1], 1);  // 0 needs no entry
+    for (int64_t r = 0; r < runs; ++r) {
+      int32_t least = least_[net_.neuron[r]];
+      for (int64_t k = net_.start[r]; k < net_.end[r]; ++k) {
+        const int32_t d = k < net_.middle[r] ? pixel(low_, k) - net_.weight[k] : net_.weight[k] - pixel(high_, k);
+        least = d > least ? d : least;
+      }
+      least_[net_.neuron[r]] = least;
+    }
+    int64_t n = 0;
+    for (int64_t r = 0; r < runs; ++r) {
+      const int32_t least = least_[net_.neuron[r]];
+      const auto put = [&](int64_t k, bool wins) {  // no branch: which ones win cannot be foreseen
+        index_[n] = net_.index[k], weight_[n] = net_.weight[k];
+        n += wins;
+      };
+      start_[r] = n;
+      for (int64_t k = net_.start[r]; k < net_.middle[r]; ++k) put(k, pixel(high_, k) - net_.weight[k] >= least);
+      middle_[r] = n;
+      for (int64_t k = net_.middle[r]; k < net_.end[r]; ++k) put(k, net_.weight[k] - pixel(low_, k) >= least);
+      end_[r] = n;
+    }
+    linfdist::ExactNet<T> narrowed = net_;
+    narrowed.start = start_, narrowed.middle = middle_, narrowed.end = end_;
+    narrowed.index = index_, narrowed.weight = weight_;
+    return narrowed;
+  }
+
+ private:
+  int32_t pixel(const uint8_t* bound, int64_t k) const { return bound[net_.index[k]] << net_.shift; }
+
+  const linfdist::ExactNet<T>& net_;
+  const Buffer<int64_t> start_, middle_, end_;
+  const Buffer<int32_t> index_;
+  const Buffer<T> weight_;
+  const Buffer<int32_t> least_;  // of each neuron, for these images
+  const Buffer<uint8_t> low_, high_;
+};
+
 // A panel goes through all layers before the next one: its values never leave L2.
 template <class V>
 void exact_network(const linfdist::ExactNet<typename V::T>& job, int64_t begin, int64_t end) {
   using T = typename V::T;
-  constexpr int64_t L = linfdist::kSparseLanes<T>;
+  constexpr int64_t L = linfdist::kSparseLanes<T>, kTogether = 1024 / L;  // panels narrowed down together
   const Buffer<T> one(job.widest * L), other(job.widest * L);
+  const Narrowed<T> narrowed(job);
+  linfdist::ExactNet<T> first = job;
   for (int64_t task = begin; task < end; ++task) {
     const int64_t row = task * L, rows = min64(L, job.batch - row), inputs = job.sizes[0];
+    const int64_t ahead = min64(kTogether, end - task);
+    if ((task - begin) % kTogether == 0) first = ahead < kTogether / 4 ? job : narrowed(row, min64(ahead * L, job.batch - row));
     T *x = one, *y = other;
     for (int64_t i0 = 0; i0 < inputs; i0 += 64)  // so that the lines written to stay in L1
       for (int64_t lane = 0; lane < L; ++lane) {
@@ -228,7 +291,7 @@ void exact_network(const linfdist::ExactNet<typename V::T>& job, int64_t begin, 
     for (int64_t l = 0; l < job.layers; ++l) {
       const int64_t neurons = job.sizes[l + 1];
       fill<T>(y, neurons * L, 0);
-      sided_runs<V, L>(job, job.runs[l], job.runs[l + 1], ceil_div(rows, V::W), x, y);
+      sided_runs<V, L>(l == 0 ? first : job, job.runs[l], job.runs[l + 1], ceil_div(rows, V::W), x, y);
       for (int64_t o = 0; o < neurons; ++o) store_line<V>(y + o * L, bias[o], y + o * L, L);
       bias += neurons;
       T* const swap = x;

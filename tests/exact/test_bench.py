@@ -13,7 +13,9 @@ from .nets import random_net
 
 
 def test_a_race_of_the_same_function(trained):
-    assert torch.equal(bench._dense(trained.frozen, trained.images), trained.frozen(trained.images))
+    unpruned = bench._unpruned(trained.network, trained.frozen)
+    assert sum(layer.weight.numel() for layer in unpruned) == trained.frozen.facts["weights"]
+    assert torch.equal(bench._dense(unpruned, trained.frozen, trained.images), trained.frozen(trained.images))
 
 
 def test_gains(trained):

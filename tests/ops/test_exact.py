@@ -80,6 +80,18 @@ def test_dense(either, shape, dtype):
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("span", [0, 1, 2, 40])
+@pytest.mark.parametrize("shape", [(255, 70, 9), (256, 700, 33), (331, 257, 5), (1027, 37, 64)], ids=str)
+def test_dense_leaves_out_what_cannot_win_in_this_batch(either, shape, span, dtype):
+    """Many images in narrow ranges, at whose ends weights lie too: ties, distances of 0, constant inputs."""
+    x, w, b = problem(*shape, dtype, size=30)
+    x = x // 30 * span
+    w[:, ::3] = x[::3, 0]
+    w[0] = x[:, 1]
+    assert torch.equal(exact.dense(x, w, b), definition(x, w, b))
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_sparse(either, shape, dtype):
     x, w, b = problem(*shape, dtype)
@@ -152,11 +164,17 @@ def test_runs_keep_to_slices_of_the_inputs():
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
-@pytest.mark.parametrize("batch", [0, 1, 5, 63, 64, 65, 200])
-def test_a_whole_network(either, dtype, batch):
-    """Layers one after the other, growing and shrinking, by the definition and at once."""
+@pytest.mark.parametrize("batch", [0, 1, 5, 63, 64, 65, 200, 256, 1300])
+@pytest.mark.parametrize("span", [256, 30, 2])
+def test_a_whole_network(either, dtype, batch, span):
+    """Layers one after the other, growing and shrinking, by the definition and at once.
+
+    Few values a pixel: the first layer is narrowed down to these images, anew every 1024 of them.
+    """
     sizes, k = [190, 7, 33, 3], 3
-    images = torch.randint(256, (batch, sizes[0]), dtype=torch.uint8)
+    images = torch.randint(257 - span, (sizes[0],)) + torch.randint(span, (batch, sizes[0]))
+    images[1030:] = images[1030:].flip(0).flip(1)  # pixels of other ranges than before
+    images = images.to(torch.uint8)
     low, high = torch.zeros(sizes[0]).long(), torch.full((sizes[0],), 255 << k)
     x, layers = (images.T.int() << k).to(dtype), []
     for inputs, neurons in pairwise(sizes):

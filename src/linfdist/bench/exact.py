@@ -14,7 +14,8 @@ from torch import Tensor
 from linfdist import dist
 from linfdist.certificates import exact
 from linfdist.certificates.chunks import rows_at_once
-from linfdist.certificates.exact.network import grid_inputs
+from linfdist.certificates.exact.freeze import to_grid
+from linfdist.certificates.exact.network import FrozenLayer, grid_inputs
 from linfdist.models import DistNet
 from linfdist.ops.exact import dense
 
@@ -53,9 +54,11 @@ def measure(network: DistNet, images: Tensor, turns: int = 15) -> Gains:
     """The network and its frozen form on images uint8 (N, C, H, W), on this machine's threads.
 
     The float network gets pixels that are floats already, in chunks or all at once, whichever is faster here. Its
-    engine leaves out weights too, those that cannot matter to the batch at hand, and looks for them in every call.
+    engine leaves out weights, those that cannot matter to the batch at hand, and looks for them in every call. So does
+    the dense integer kernel; pruned means that what no image can need is gone beforehand.
     """
     frozen = exact.freeze(network)
+    unpruned = _unpruned(network, frozen)
     pixels = images.float() / 255
     alone = range(0, len(images), -(-len(images) // SINGLE))
     chunk = rows_at_once(network)
@@ -68,7 +71,7 @@ def measure(network: DistNet, images: Tensor, turns: int = 15) -> Gains:
             {
                 in_chunks: lambda: [network(part) for part in pixels.split(chunk)],
                 at_once: lambda: network(pixels),
-                "int16, dense": lambda: _dense(frozen, images),
+                "int16, dense": lambda: _dense(unpruned, frozen, images),
                 "int16, pruned": lambda: frozen(images),
             },
             turns,
@@ -102,10 +105,20 @@ def measure(network: DistNet, images: Tensor, turns: int = 15) -> Gains:
     )
 
 
-def _dense(frozen: exact.FrozenNet, images: Tensor) -> Tensor:
-    """The same logits, with every weight looked at."""
+def _unpruned(network: DistNet, frozen: exact.FrozenNet) -> list[FrozenLayer]:
+    """All weights and neurons of the network, on the same grid."""
+    low, high = (grid_inputs(bound[None], frozen.crop, frozen.k)[0].long() for bound in (frozen.lower, frozen.upper))
+    layers: list[FrozenLayer] = []
+    for weight, bias in to_grid(network, 255 * 2**frozen.k)[0]:
+        layers.append(FrozenLayer.fitting(weight, torch.ones_like(weight, dtype=torch.bool), bias, low, high))
+        low, high = layers[-1].range
+    return layers
+
+
+def _dense(layers: list[FrozenLayer], frozen: exact.FrozenNet, images: Tensor) -> Tensor:
+    """The same logits. The kernel leaves out what cannot matter to these images, as the float engine does."""
     x = grid_inputs(images, frozen.crop, frozen.k).T.contiguous()  # (I, B)
-    for layer in frozen.layers:
+    for layer in layers:
         x = dense(x.to(layer.weight.dtype), layer.weight, layer.bias)
     return -x.T.to(torch.int32).contiguous()
 
