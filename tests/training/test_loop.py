@@ -102,6 +102,22 @@ def test_an_exception_anywhere_leaves_a_run_that_resumes(finished, digits, tmp_p
     assert [{**row, "clean": 1.0} for row in metrics(out)] == [{**row, "clean": 1.0} for row in metrics(finished)]
 
 
+def test_resume_takes_up_the_mean_of_the_weights(digits, tmp_path):
+    recipe = tiny(average=0.9)
+    whole = train(recipe, tmp_path / "whole", data_dir=digits, quiet=True)
+    with pytest.raises(ZeroDivisionError):
+        train(
+            recipe,
+            tmp_path / "run",
+            data_dir=digits,
+            quiet=True,
+            evaluate=stop_after(3, lambda: 1 / 0),
+            checkpoint_seconds=0,
+        )
+    train(recipe, tmp_path / "run", data_dir=digits, quiet=True, resume=True)
+    assert same_bits(tensors(tmp_path / "run"), tensors(whole))
+
+
 def test_resume_without_a_checkpoint_starts_afresh(finished, digits, tmp_path):
     out = tmp_path / "run"
     out.mkdir()

@@ -5,6 +5,8 @@ import math
 import pytest
 import torch
 
+from linfdist.models import load, save
+from linfdist.models.grow import deepen
 from linfdist.nn import MeanShift
 from linfdist.ops.adam import decay_direction
 from linfdist.training.distributed import Workers
@@ -120,3 +122,49 @@ def test_batches(make):
         mine, my_labels = run.batches.at(5)
         assert torch.equal(mine, whole[rank::2])
         assert torch.equal(my_labels, labels[rank::2])
+
+
+def test_average_is_the_running_mean_over_e3(make):
+    run = make(average=0.75)
+    mean = None
+    for step in range(18, 30):  # the last epochs: p becomes infinite on the way
+        one_step(run, step)
+        now = run.network.state_dict()
+        if math.isinf(state_at(run.recipe, step, run.batches.steps_per_epoch).p):
+            mean = {k: v.clone() if mean is None else 0.75 * mean[k] + 0.25 * v for k, v in now.items()}
+    last = {name: tensor.clone() for name, tensor in run.network.state_dict().items()}
+    run.average.apply()
+    assert mean is not None
+    for name, tensor in run.network.state_dict().items():
+        torch.testing.assert_close(tensor, mean[name])
+    assert set(weights(run)) - {"scaled_ce.scale"} <= {
+        f"network.{k}" for k in differing(last, run.network.state_dict())
+    }
+
+
+def test_without_average_the_last_weights_stay(make):
+    run = make()
+    one_step(run, 29)
+    before = {name: tensor.clone() for name, tensor in run.network.state_dict().items()}
+    run.average.apply()
+    assert not differing(before, run.network.state_dict())
+
+
+def test_start_from_a_network(make, finished):
+    run = make(width=12, depth=3, start=str(finished))
+    assert not differing(run.network.state_dict(), load(finished).state_dict())
+
+
+def test_start_from_a_grown_network(make, finished, tmp_path):
+    save(deepen(load(finished)), tmp_path / "deep.safetensors", {})
+    run = make(width=12, depth=4, start=str(tmp_path / "deep.safetensors"))
+    pixels = torch.rand(7, 1, 8, 8)
+    with torch.no_grad():
+        torch.testing.assert_close(run.network.eval()(pixels), load(finished)(pixels), atol=1e-5, rtol=0)
+
+
+def test_start_of_another_shape_is_refused(make, finished):
+    with pytest.raises(ValueError, match=r"is not the recipe's network \(width: 12 there, 80 here, depth: .*models\.grow"):
+        make(start=str(finished))
+    with pytest.raises(FileNotFoundError, match=r"nowhere does not exist"):
+        make(start="nowhere")

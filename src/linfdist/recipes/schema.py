@@ -66,6 +66,12 @@ class Recipe(BaseModel):
     identity_init: bool = Field(True, description="start hidden layers near the identity map (C0 = -10)")
     mean_shift: bool = Field(True, description="subtract the batch mean after each hidden layer; false: a learned bias")
 
+    start: str | None = Field(
+        None,
+        min_length=1,
+        description="model.safetensors or run to start from, of this very shape; none: fresh weights",
+    )
+
     pad: int = Field(0, ge=0, description="padding, in pixels, of the random crops in training")
     pad_mode: Literal["zero", "edge"] = Field("zero", description="what the padding holds")
     flip: bool = Field(False, description="random horizontal flips in training")
@@ -106,6 +112,7 @@ class Recipe(BaseModel):
     lr_schedule: Literal["cosine_after_e1", "cosine"] = Field(
         "cosine_after_e1", description="constant during e1, then cosine to 0; or cosine over all epochs"
     )
+    average: Beta = Field(0.0, description="decay of a running mean of the weights over e3, which is kept; 0: the last")
     seed: int = Field(0, ge=0, lt=2**63, description="of initialisation, data order and augmentation")
 
     @property
@@ -127,6 +134,7 @@ class Recipe(BaseModel):
             "hinge_mean_weight": (self.loss != "hinge", f"loss = {self.loss!r} has no mean over the classes"),
             "pad_mode": (self.pad == 0, "pad = 0"),
             "weight_decay": (self.decay == "none", "decay = 'none'"),
+            "average": (self.e3 == 0, "e3 = 0"),
             "p_start": (not self.smooth, "smooth = false"),
             "p_end": (not self.smooth, "smooth = false"),
             "p_snap": (not self.smooth, "smooth = false"),

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from ..files import load_tensors, save_tensors
 from ..models.saved import load_into
+from .average import Average
 from .optim import DistAdam
 
 FILE = "checkpoint.safetensors"
@@ -18,17 +19,18 @@ def no_sums() -> Sums:
     return {"loss": 0.0, "correct": 0.0, "seen": 0.0}
 
 
-def save(path: Path, objective: nn.Module, optimiser: DistAdam, step: int, sums: Sums) -> None:
-    """Weights, moments, step, and the sums of the epoch so far."""
+def save(path: Path, objective: nn.Module, optimiser: DistAdam, average: Average, step: int, sums: Sums) -> None:
+    """Weights, moments, mean weights, step, and the sums of the epoch so far."""
     tensors = {f"model/{name}": tensor for name, tensor in objective.state_dict().items()}
     tensors |= {f"optimiser/{name}": tensor for name, tensor in optimiser.state_dict().items()}
+    tensors |= {f"average/{name}": tensor for name, tensor in average.means.items()}
     save_tensors(path, tensors, {"step": step, "sums": sums})
 
 
-def load(path: Path, objective: nn.Module, optimiser: DistAdam, total: int) -> tuple[int, Sums]:
+def load(path: Path, objective: nn.Module, optimiser: DistAdam, average: Average, total: int) -> tuple[int, Sums]:
     """Take up the run in `path`: its step and sums. What is not a checkpoint of this very run is a ValueError."""
     tensors, header = load_tensors(path)
-    parts: dict[str, dict[str, Tensor]] = {"model": {}, "optimiser": {}}
+    parts: dict[str, dict[str, Tensor]] = {"model": {}, "optimiser": {}, "average": {}}
     for name, tensor in tensors.items():
         part, _, rest = name.partition("/")
         if part not in parts:
@@ -37,6 +39,9 @@ def load(path: Path, objective: nn.Module, optimiser: DistAdam, total: int) -> t
     step, sums = header.get("step"), header.get("sums")
     if not isinstance(step, int) or not 0 <= step <= total or not _are_sums(sums):
         raise ValueError(f"{path} is not a checkpoint of this run: step {step!r} of {total}, sums {sums!r}")
+    if parts["average"]:
+        load_into(average.network, parts["average"], path)  # to see that they fit: the weights themselves come next
+    average.means = parts["average"]
     load_into(objective, parts["model"], path)
     try:
         optimiser.load_state_dict(parts["optimiser"], step)

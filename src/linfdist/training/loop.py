@@ -20,9 +20,10 @@ from ..models import PixelNet, save
 from ..models.saved import FILE as MODEL
 from ..recipes import Recipe
 from . import checkpoint
+from .average import Average
 from .batches import Batches
 from .distributed import Workers, workers
-from .objective import Objective, build_network
+from .objective import Objective, start_network
 from .optim import DistAdam
 from .progress import Metrics, Reporter
 from .schedule import State, state_at, total_steps
@@ -104,7 +105,8 @@ class _Run:
         self.total = total_steps(recipe, self.batches.steps_per_epoch)
 
         torch.manual_seed(recipe.seed)
-        self.network = build_network(recipe, data.info(recipe.data))
+        self.network = start_network(recipe, data.info(recipe.data))
+        self.average = Average(self.network, recipe.average)
         self.objective = Objective(recipe, self.network).to(me.device)
         self.optimiser = DistAdam(
             self.objective.named_parameters(),
@@ -123,7 +125,7 @@ class _Run:
         path = self.out / checkpoint.FILE
         if path.exists():
             _same_recipe(self.recipe, self.out)
-            self.step, sums = checkpoint.load(path, self.objective, self.optimiser, self.total)
+            self.step, sums = checkpoint.load(path, self.objective, self.optimiser, self.average, self.total)
             self.sums = sums if self.me.first else checkpoint.no_sums()
         elif self.me.first:
             self.out.mkdir(parents=True, exist_ok=True)
@@ -139,7 +141,7 @@ class _Run:
         self.check_weights()
         sums = self.me.sum(self.sums)
         if self.me.first:
-            checkpoint.save(self.out / checkpoint.FILE, self.objective, self.optimiser, self.step, sums)
+            checkpoint.save(self.out / checkpoint.FILE, self.objective, self.optimiser, self.average, self.step, sums)
 
     def check_weights(self) -> None:
         """Weights that are not finite must not replace the last good checkpoint: Diverged."""
@@ -192,6 +194,7 @@ class _Run:
             reporter.close()
             if writer is not None:
                 writer.close()
+        self.average.apply()
         if first:
             save(self.network, self.out / MODEL, {"recipe": self.recipe.name})
             (self.out / checkpoint.FILE).unlink(missing_ok=True)
@@ -207,6 +210,8 @@ class _Run:
         self.optimiser.zero_grad()
         loss.backward()
         self.optimiser.step(state.lr, state.p)
+        if self.recipe.average and math.isinf(state.p):
+            self.average.update()
         self.step += 1
         self.sums["loss"] += value * len(y)
         self.sums["correct"] += int((z.detach().argmax(1) == y).sum())

@@ -1,0 +1,24 @@
+"""A running mean of the weights: what late updates have in common, without their noise."""
+
+from torch import Tensor, nn
+
+
+class Average:
+    """mean <- decay · mean + (1 - decay) · weights, for all weights and running means of a network."""
+
+    def __init__(self, network: nn.Module, decay: float) -> None:
+        self.network, self.decay = network, decay
+        self.means: dict[str, Tensor] = {}
+
+    def update(self) -> None:
+        """After a step. The first call takes the weights as they are."""
+        for name, tensor in self.network.state_dict().items():
+            if name not in self.means:
+                self.means[name] = tensor.clone()
+            elif tensor.is_floating_point():
+                self.means[name].lerp_(tensor, 1 - self.decay)
+
+    def apply(self) -> None:
+        """The network becomes the mean, if there is one."""
+        if self.means:
+            self.network.load_state_dict(self.means)
