@@ -118,6 +118,17 @@ def test_resume_takes_up_the_mean_of_the_weights(digits, tmp_path):
     assert same_bits(tensors(tmp_path / "run"), tensors(whole))
 
 
+def test_a_run_from_before_a_recipe_had_all_its_keys_resumes(finished, digits, tmp_path):
+    out = tmp_path / "run"
+    with pytest.raises(ZeroDivisionError):
+        train(tiny(), out, data_dir=digits, quiet=True, evaluate=stop_after(2, lambda: 1 / 0), checkpoint_seconds=0)
+    recipe = json.loads((out / "recipe.json").read_text())
+    assert recipe.pop("average") == 0
+    (out / "recipe.json").write_text(json.dumps(recipe))
+    train(tiny(), out, data_dir=digits, quiet=True, resume=True)
+    assert same_bits(tensors(out), tensors(finished))
+
+
 def test_resume_without_a_checkpoint_starts_afresh(finished, digits, tmp_path):
     out = tmp_path / "run"
     out.mkdir()

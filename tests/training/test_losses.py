@@ -10,7 +10,14 @@ import torch.nn.functional as F
 from linfdist import recipes
 from linfdist.data import info
 from linfdist.nn import Head
-from linfdist.training.losses import ScaledCrossEntropy, clipped_hinge_loss, hinge_loss, ibp_loss, worst_margins
+from linfdist.training.losses import (
+    ScaledCrossEntropy,
+    _Spread,
+    clipped_hinge_loss,
+    hinge_loss,
+    ibp_loss,
+    worst_margins,
+)
 from linfdist.training.objective import Objective, build_network
 from linfdist.training.schedule import state_at
 
@@ -136,3 +143,14 @@ def test_pixels_meet_logits_divided_by_std(name):
         expected = clipped_hinge_loss(z, y, 0.9 / 0.3081) + state.ce_weight * F.cross_entropy(z, y)
         assert 0.0002 < state.ce_weight < 0.05
     torch.testing.assert_close(loss, expected)
+
+
+@pytest.mark.parametrize("block", [1, 40, 1 << 19])  # images one at a time, some at a time, all at once
+def test_spread_is_its_definition(monkeypatch, block):
+    monkeypatch.setattr(_Spread, "BLOCK", block)
+    w = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
+    half = torch.rand(7, 3, dtype=torch.float64, requires_grad=True)
+    y = torch.tensor([0, 4, 4, 1, 3, 0, 2])
+    expected = torch.einsum("bmh,bh->bm", (w[None] - w[y][:, None]).abs(), half)
+    torch.testing.assert_close(_Spread.apply(w, half, y), expected)
+    assert torch.autograd.gradcheck(lambda w, half: _Spread.apply(w, half, y), (w, half))

@@ -164,7 +164,9 @@ def test_start_from_a_grown_network(make, finished, tmp_path):
 
 
 def test_start_of_another_shape_is_refused(make, finished):
-    with pytest.raises(ValueError, match=r"is not the recipe's network \(width: 12 there, 80 here, depth: .*models\.grow"):
+    with pytest.raises(
+        ValueError, match=r"is not the recipe's network \(width: 12 there, 80 here, depth: .*models\.grow"
+    ):
         make(start=str(finished))
     with pytest.raises(FileNotFoundError, match=r"nowhere does not exist"):
         make(start="nowhere")

@@ -265,6 +265,7 @@ def _same_recipe(recipe: Recipe, out: Path) -> None:
         raise ValueError(f"{out} cannot be resumed: its recipe.json cannot be read ({error})") from None
     now = json.loads(recipe.model_dump_json())
     keys = (kept.keys() | now.keys()) - NOT_COMPARED
+    kept = {key: field.default for key, field in Recipe.model_fields.items()} | kept  # keys that are newer than the run
     different = sorted(key for key in keys if kept.get(key) != now.get(key))
     if different:
         changes = ", ".join(f"{key}: {kept.get(key)!r} there, {now.get(key)!r} now" for key in different)

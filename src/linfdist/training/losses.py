@@ -1,5 +1,8 @@
 """The losses, on logits z (B, M) of a network that is L = 1/std-Lipschitz in pixels: thresholds and ε come times L."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -39,6 +42,40 @@ class ScaledCrossEntropy(nn.Module):
         return clipped_hinge_loss(z, y, threshold) + weight * F.cross_entropy(self.scale * z, y)
 
 
+class _Spread(torch.autograd.Function):
+    """(w (M, H), half (B, H), y) -> Σ_h |w_jh - w_yh| half_h, (B, M).
+
+    By hand, because the (B, M, H) differences are large with many classes: a few images at a time stay in the cache.
+    """
+
+    BLOCK = 1 << 19  # elements at a time
+
+    @staticmethod
+    def forward(ctx: Any, w: Tensor, half: Tensor, y: Tensor) -> Tensor:
+        ctx.save_for_backward(w, half, y)
+        parts = [
+            torch.bmm((w - w[labels, None]).abs_(), values[:, :, None])[:, :, 0]
+            for labels, values in _Spread.pieces(w, y, half)
+        ]
+        return torch.cat(parts)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        w, half, y = ctx.saved_tensors
+        grad_w, grad_half = torch.zeros_like(w), []
+        for labels, values, g in _Spread.pieces(w, y, half, grad):
+            difference = w - w[labels, None]  # (b, M, H)
+            grad_half.append(torch.bmm(g[:, None], difference.abs())[:, 0])
+            push = difference.sign_().mul_(g[:, :, None]).mul_(values[:, None])
+            grad_w += push.sum(0)
+            grad_w.index_add_(0, labels, push.sum(1), alpha=-1)
+        return grad_w, torch.cat(grad_half), None
+
+    @staticmethod
+    def pieces(w: Tensor, *batch: Tensor) -> Iterator[tuple[Tensor, ...]]:
+        return zip(*(each.split(max(1, _Spread.BLOCK // w.numel())) for each in batch), strict=True)
+
+
 def worst_margins(head: Head, features: Tensor, y: Tensor, eps: float) -> Tensor:
     """Upper bounds of z_j - z_y while each feature moves by ±eps: IBP, last layer merged with the difference (eq. 9).
 
@@ -50,8 +87,7 @@ def worst_margins(head: Head, features: Tensor, y: Tensor, eps: float) -> Tensor
     upper, lower = torch.tanh(centre + radius), torch.tanh(centre - radius)
     mid, half = (upper + lower) / 2, (upper - lower) / 2
     z = F.linear(mid, second, head.output.bias)  # (B, M)
-    spread = (second[None] - second[y][:, None]).abs()  # (B, M, hidden)
-    return z - z.gather(1, y[:, None]) + torch.einsum("bmh,bh->bm", spread, half)
+    return z - z.gather(1, y[:, None]) + _Spread.apply(second, half, y)
 
 
 def ibp_loss(head: Head, features: Tensor, z: Tensor, y: Tensor, eps: float, kappa: float) -> Tensor:
