@@ -1,4 +1,4 @@
-"""A network that has learned something, and its frozen form."""
+"""Networks that have learned something, and their frozen forms."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,10 +14,21 @@ from linfdist.training import train
 @pytest.fixture(scope="session")
 def trained(digits, tmp_path_factory) -> SimpleNamespace:
     """run: its folder; network; frozen; file: the frozen network in a file; images, labels: the test images."""
+    return made(digits, tmp_path_factory.mktemp("exact") / "run", ["width=64", "epochs=8"])
+
+
+@pytest.fixture(scope="session")
+def trained_mlp(digits, tmp_path_factory) -> SimpleNamespace:
+    """The same with a head."""
+    without = [f"{name}=none" for name in ("threshold", "ce_start", "ce_end")]
+    with_head = ["model=dist_net_mlp", "head=16", "loss=ibp", "eps_train=0.1", "kappa=0.5", *without]
+    return made(digits, tmp_path_factory.mktemp("exact_mlp") / "run", ["width=48", "depth=2", "epochs=8", *with_head])
+
+
+def made(digits: Path, run: Path, changes: list[str]) -> SimpleNamespace:
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    run = tmp_path_factory.mktemp("exact") / "run"
-    recipe = recipes.override(recipes.load("digits-quick"), ["width=64", "epochs=8"])
+    recipe = recipes.override(recipes.load("digits-quick"), changes)
     train(recipe, run, data_dir=digits, quiet=True)
     network = models.load(run)
     frozen = exact.freeze(network)

@@ -1,11 +1,14 @@
 """Small networks, and what they must compute when frozen, written down a second time."""
 
+from collections.abc import Iterable
+from decimal import Decimal, localcontext
 from fractions import Fraction
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from linfdist.models import DistNet
+from linfdist.certificates.exact import FrozenHead
+from linfdist.models import DistNet, DistNetMLP
 from linfdist.nn import DistLinear, MeanShift, Normalize
 
 
@@ -13,7 +16,17 @@ def random_net(seed: int, shape=(1, 3, 3), width: int = 7, depth: int = 3, class
     """Weights of size one, and shifts and biases of that order; a mean for each channel."""
     torch.manual_seed(seed)
     mean = [0.2 + 0.3 * channel for channel in range(shape[0])]
-    net = DistNet(shape, classes, width, depth, mean, 0.31, identity_init=False, **options)
+    return filled(DistNet(shape, classes, width, depth, mean, 0.31, identity_init=False, **options))
+
+
+def random_mlp(seed: int, shape=(1, 3, 3), width: int = 7, depth: int = 2, classes: int = 4, head: int = 5, **options):
+    """The same with a head."""
+    torch.manual_seed(seed)
+    mean = [0.2 + 0.3 * channel for channel in range(shape[0])]
+    return filled(DistNetMLP(shape, classes, width, depth, mean, 0.31, identity_init=False, head=head, **options))
+
+
+def filled(net):
     with torch.no_grad():
         for name, tensor in net.state_dict().items():
             if name.endswith(("bias", "running_mean")):
@@ -33,8 +46,13 @@ def images(count: int, shape=(1, 3, 3), seed: int = 0) -> Tensor:
 def exact_logits(net: DistNet, image: Tensor) -> list[Fraction]:
     """The float network in exact arithmetic, times its std: rational numbers, from the definition."""
     std = next(Fraction(layer.std.item()) for layer in net.body if isinstance(layer, Normalize))
+    return [-value * std for value in exact_outputs([*net.body, net.last], image)]
+
+
+def exact_outputs(layers: Iterable[nn.Module], image: Tensor) -> list[Fraction]:
+    std = next(Fraction(layer.std.item()) for layer in layers if isinstance(layer, Normalize))
     x: list[Fraction] = []
-    for layer in [*net.body, net.last]:
+    for layer in layers:
         if isinstance(layer, Normalize):
             for channel, mean in zip(image, layer.mean.flatten().tolist(), strict=True):
                 x += [(Fraction(int(pixel), 255) - Fraction(mean)) / std for pixel in channel.flatten()]
@@ -46,7 +64,28 @@ def exact_logits(net: DistNet, image: Tensor) -> list[Fraction]:
             ]
         elif isinstance(layer, MeanShift):
             x = [value - Fraction(mean) for value, mean in zip(x, layer.running_mean.tolist(), strict=True)]
-    return [-value * std for value in x]
+    return x
+
+
+def exact_head(head: FrozenHead, x: list[Fraction]) -> list[Fraction]:
+    """Its logits, to 80 digits."""
+
+    def linear(weight: Tensor, bias: Tensor, values: list[Fraction]) -> list[Fraction]:
+        return [
+            sum((Fraction(w) * value for w, value in zip(row, values, strict=True)), Fraction(b))
+            for row, b in zip(weight.tolist(), bias.tolist(), strict=True)
+        ]
+
+    return linear(head.w2, head.b2, [tanh(value) for value in linear(head.w1, head.b1, x)])
+
+
+def tanh(x: Fraction) -> Fraction:
+    if abs(x) > 200:
+        return Fraction(1 if x > 0 else -1)
+    with localcontext() as context:
+        context.prec = 200
+        power = (2 * Decimal(x.numerator) / Decimal(x.denominator)).exp()
+        return Fraction((power - 1) / (power + 1))
 
 
 def dense_logits(layers: list[tuple[Tensor, Tensor]], x: Tensor) -> Tensor:

@@ -55,7 +55,7 @@ def test_refusals(tmp_path):
     for name, complaint in (
         ("nothing", "nothing"),
         ("plain.safetensors", "recipe"),
-        ("head.safetensors", "only a plain DistNet can be frozen"),
+        ("head.safetensors", "races plain DistNets only"),
     ):
         done = CliRunner().invoke(app, ["bench", "--exact", str(tmp_path / name)], env={"COLUMNS": "200"})
         assert done.exit_code == 2

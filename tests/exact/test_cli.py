@@ -13,7 +13,9 @@ from linfdist.certificates import exact
 from linfdist.cli.certify import certify
 from linfdist.cli.export import export
 from linfdist.cli.verify import verify
-from linfdist.models import DistNetMLP
+from linfdist.models import ConvDistNetMLP
+
+from .nets import random_mlp
 
 app = typer.Typer()
 app.command()(export)
@@ -66,14 +68,13 @@ def test_export_to_the_default_place_with_a_domain(run, trained, tmp_path):
 
 
 def test_errors_of_export_are_told_without_a_traceback(run, trained, tmp_path):
-    head = DistNetMLP((1, 8, 8), 10, 4, 2, [0.3], 0.3, head=4)
-    models.save(head, tmp_path / "head", {})
+    models.save(ConvDistNetMLP((1, 8, 8), 10, 4, 4, [0.3], 0.3, head=4), tmp_path / "convolutions", {})
     bare = tmp_path / "bare"
     bare.write_bytes((trained.run / "model.safetensors").read_bytes())
     save_image(torch.zeros(1, 8, 9, dtype=torch.uint8), tmp_path / "wide.png")
     wide = tmp_path / "wide.png"
     for arguments, complaint in [
-        ([tmp_path / "head", "--format", "exact"], "only a plain DistNet can be frozen to integers, not DistNetMLP"),
+        ([tmp_path / "convolutions", "--format", "exact"], "not ConvDistNetMLP: convolutions are not supported"),
         ([tmp_path / "none", "--format", "exact"], "does not exist"),
         ([trained.file, "--format", "exact"], "holds no network"),
         ([bare, "--format", "exact", "--data", "digits"], "give --data and --eps"),
@@ -87,6 +88,46 @@ def test_errors_of_export_are_told_without_a_traceback(run, trained, tmp_path):
         assert complaint in result.output
         assert isinstance(result.exception, SystemExit)
     assert not (tmp_path / "exact.safetensors").exists()
+
+
+def test_a_head(run, trained_mlp, tmp_path):
+    """From a trained network to a verified certificate."""
+    out, image = tmp_path / "frozen", tmp_path / "0.png"
+    save_image(trained_mlp.images[0], image)
+    result = run("export", trained_mlp.run, "--format", "exact", "--out", out, "--data-dir", trained_mlp.data_dir)
+    assert result.exit_code == 0, result.output
+    frozen = exact.load(out)
+    assert "int16, int16, and a head of 16 hidden neurons in float64" in result.output
+    assert "digits test, 450 images, eps = 0.1, by boxes" in result.output
+    assert "pixels (" not in result.output  # the distance is one of logits
+    measured = frozen.facts["accuracy"]
+    right = int((frozen(trained_mlp.images).argmax(1) == trained_mlp.labels).sum())
+    assert measured["clean"] == 100 * right / 450
+    assert 0 < measured["certified"] <= measured["clean"]
+
+    result = run("certify", "--exact", out, image, "--json", tmp_path / "0.json")
+    assert result.exit_code == 0, result.output
+    assert json.loads((tmp_path / "0.json").read_text()) == exact.certify(frozen, trained_mlp.images[:1])[0].json()
+    result = run("verify", tmp_path / "0.json", image, out)
+    assert result.exit_code == 0, result.output
+    result = run("verify", tmp_path / "0.json", image, trained_mlp.file)  # the same without the measured accuracy
+    assert result.exit_code == 1
+    assert "model_sha256: the certificate says" in result.output
+    result = run("certify", "--exact", out, image, "--method", "margin")
+    assert result.exit_code == 1
+    assert "a network with a head has no such certificate, take method 'box'" in result.output
+
+
+def test_an_image_without_a_class_is_named(run, tmp_path):
+    net = random_mlp(0)
+    with torch.no_grad():
+        net.head.output.weight[1], net.head.output.bias[1] = net.head.output.weight[0], net.head.output.bias[0]
+        net.head.output.bias[:2] += 100
+    exact.save(exact.freeze(net), tmp_path / "net")
+    save_image(torch.zeros(1, 3, 3, dtype=torch.uint8), tmp_path / "black.png")
+    result = run("certify", "--exact", tmp_path / "net", tmp_path / "black.png")
+    assert result.exit_code == 1
+    assert "black.png: image 0: its two best logits are closer than rounding" in result.output
 
 
 @pytest.mark.parametrize("method", ["margin", "box"])

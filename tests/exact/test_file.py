@@ -51,11 +51,14 @@ def test_the_file_is_small(tmp_path):
     assert (tmp_path / "net").stat().st_size <= weights / 8 + 2 * kept + names + biases + domain
 
 
-def test_every_changed_byte_is_noticed(trained, tmp_path):
-    data = bytearray(trained.file.read_bytes())
+@pytest.mark.parametrize("kind", ["trained", "trained_mlp"])
+def test_every_changed_byte_is_noticed(kind, request, tmp_path):
+    data = bytearray(request.getfixturevalue(kind).file.read_bytes())
     start = 8 + int.from_bytes(data[:8], "little")
     places = [0, 3, 9, start // 2, start - 1, start, (start + len(data)) // 2, len(data) - 1]
     places += [data.index(word) for word in (b'\\"k\\"', b"distance", b"sha256", b"I16", b"crop")]
+    places += [data.index(word) for word in (b"F64", b"head.w1", b"exact-head") if kind == "trained_mlp"]
+    places += range(start, len(data), len(data) // 50)
     for place in places:
         changed = bytearray(data)
         changed[place] ^= 1
@@ -137,6 +140,52 @@ def test_whatever_could_not_be_trusted_is_refused(trained, tmp_path, change, com
     forged(trained.frozen, tmp_path / "net", change)
     with pytest.raises(ValueError, match=complaint):
         exact.load(tmp_path / "net")
+
+
+def one_class(header, tensors):
+    tensors["head.w2"], tensors["head.b2"] = tensors["head.w2"][:1], tensors["head.b2"][:1]
+
+
+def not_a_number(header, tensors):
+    tensors["head.b2"] = tensors["head.b2"].clone()
+    tensors["head.b2"][3] = torch.nan
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (one_class, "one class"),
+        (not_a_number, "b2 of the head reaches nan"),
+        (lambda header, tensors: header.update(format="linfdist-exact-1"), "2 layers, 12 tensors"),
+        (lambda header, tensors: tensors.pop("head.b1"), "head.b1"),
+        (lambda header, tensors: tensors.update({"head.w3": tensors["head.w2"] + 1}), "2 layers, 13 tensors"),
+        (lambda header, tensors: tensors.update({"head.w1": tensors["head.w1"][:, 1:]}), "head takes 47 features"),
+        (
+            lambda header, tensors: tensors.update({"head.w1": tensors["head.w1"].int()}),
+            "w1 of the head is torch.int32",
+        ),
+        (lambda header, tensors: tensors.update({"head.w2": tensors["head.w2"].T}), "do not fit together"),
+        (lambda header, tensors: tensors.update({"1.weight": tensors["1.weight"].double()}), "cannot hold"),
+        (lambda header, tensors: tensors.update({"1.bias": tensors["1.bias"].double()}), "layer 1 has"),
+    ],
+)
+def test_whatever_could_not_be_trusted_of_a_head_is_refused(trained_mlp, tmp_path, change, complaint):
+    """By the twin too, whose word counts."""
+    forged(trained_mlp.frozen, tmp_path / "net", change)
+    with pytest.raises(ValueError, match=complaint):
+        exact.load(tmp_path / "net")
+    (proof,) = exact.certify(trained_mlp.frozen, trained_mlp.images[:1])
+    with pytest.raises(ValueError, match=r"damaged|head") as caught:
+        exact.verify(proof.json(), trained_mlp.images[0].numpy(), tmp_path / "net")
+    assert "model_sha256" not in str(caught.value)  # it did not come that far
+
+
+def test_a_plain_network_with_a_head_format_is_refused(trained, tmp_path):
+    forged(trained.frozen, tmp_path / "net", lambda header, tensors: header.update(format="linfdist-exact-head-1"))
+    with pytest.raises(ValueError, match="head"):
+        exact.load(tmp_path / "net")
+    with pytest.raises(ValueError, match="tensors that do not belong to its format"):
+        twin.read(tmp_path / "net")
 
 
 def test_bits_beyond_the_inputs(tmp_path):

@@ -16,7 +16,7 @@ from linfdist.certificates.exact.report import compare
 from linfdist.models import ConvDistNetMLP, DistNet, DistNetMLP
 from linfdist.ops import exact as kernels
 
-from .nets import dense_logits, exact_logits, images, random_net
+from .nets import dense_logits, exact_logits, images, random_mlp, random_net
 
 
 @given(seed=st.integers(0, 10**6), k=st.integers(0, 7), depth=st.integers(1, 4), mean_shift=st.booleans())
@@ -143,17 +143,20 @@ def test_grids():
 
 def test_whatever_cannot_be_frozen_is_refused():
     sizes = {"shape": (1, 8, 8), "classes": 3, "width": 4, "mean": [0.3], "std": 0.3}
-    with pytest.raises(TypeError, match=r"only a plain DistNet .* not DistNetMLP: a head"):
-        exact.freeze(DistNetMLP(**sizes, depth=2, head=4).eval())
-    with pytest.raises(TypeError, match=r"not ConvDistNetMLP: .* convolutions are not supported"):
+    with pytest.raises(TypeError, match=r"not ConvDistNetMLP: convolutions are not supported"):
         exact.freeze(ConvDistNetMLP(**sizes, depth=4, head=4).eval())
 
     class Other(DistNet):
         def forward(self, x, p=torch.inf):
             return 2 * super().forward(x, p)
 
-    with pytest.raises(TypeError, match="not Other"):
+    class OtherMLP(DistNetMLP):
+        pass
+
+    with pytest.raises(TypeError, match=r"only a DistNet or a DistNetMLP .* not Other: .* subclass"):
         exact.freeze(Other(**sizes, depth=2).eval())
+    with pytest.raises(TypeError, match="not OtherMLP"):
+        exact.freeze(OtherMLP(**sizes, depth=2, head=4).eval())
     with pytest.raises(ValueError, match="training mode"):
         exact.freeze(DistNet(**sizes, depth=2))
     with pytest.raises(TypeError, match="only float32"):
@@ -162,6 +165,18 @@ def test_whatever_cannot_be_frozen_is_refused():
     with torch.no_grad():
         net.last.weight[0, 0] = torch.inf
     with pytest.raises(ValueError, match="not finite"):
+        exact.freeze(net)
+    net = random_mlp(0)
+    for parameter in (net.head.hidden.weight, net.head.output.bias):
+        before = parameter.detach().clone()
+        with torch.no_grad():
+            parameter.view(-1)[0] = torch.nan
+        with pytest.raises(ValueError, match="not finite"):
+            exact.freeze(net)
+        parameter.data.copy_(before)
+    with torch.no_grad():
+        net.head.output.weight.fill_(3e38)
+    with pytest.raises(ValueError, match="the float network could overflow"):
         exact.freeze(net)
     with pytest.raises(ValueError, match="too large for 32 bits"):
         exact.freeze(one_neuron(2**40), k=0)

@@ -1,5 +1,7 @@
 """ONNX files of integer networks: bit for bit ours, in onnxruntime."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -75,10 +77,52 @@ def test_images_outside_the_domain_are_marked(tmp_path):
     assert torch.equal(logits[[0, 3]], frozen(inside))
 
 
-def test_the_file_names_the_network(tmp_path):
-    frozen = exact.freeze(nets.plain(), 2)
+@pytest.mark.parametrize("network", [nets.plain, nets.with_head])
+def test_the_file_names_the_network(tmp_path, network):
+    frozen = exact.freeze(network(), 2)
     exact_to_onnx(frozen, tmp_path / "net.onnx")
     assert frozen.sha256 in session(tmp_path / "net.onnx").get_modelmeta().custom_metadata_map["linfdist"]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("k", [0, 3, 7])
+@pytest.mark.parametrize("changes", [{}, {"crop": 4, "depth": 1}, {"std": 9.0}, {"head": 1}], ids=str)
+def test_heads(tmp_path, changes, k, level):
+    """Features bit for bit, logits within the bound of two executions, which is small."""
+    frozen = exact.freeze(nets.with_head(**changes), k)
+    images = torch.cat([nets.images(20), (nets.images(20) > 127).to(torch.uint8) * 255])
+    exact_to_onnx(frozen, tmp_path / "net.onnx", chunk=100)
+    for part in (images, images[:1]):
+        logits, features = run(tmp_path / "net.onnx", part, level)
+        assert (logits.dtype, features.dtype) == (torch.float64, torch.int32)
+        assert torch.equal(features, frozen.features(part))
+        error = 2 * frozen.head.error(features)
+        assert ((logits - frozen(part)).abs() <= error).all()
+        assert error.max() < 1e-9
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_tiny_bias_is_not_left_out(tmp_path, level):
+    """It is 0 as a float32, and decides: an optimiser that drops its addition would make a tie of it."""
+    frozen = exact.freeze(nets.with_head(head=1, classes=2), 3)
+    nothing = torch.zeros_like(frozen.head.w1)
+    sides = torch.tensor([[1e60], [-1e60]], dtype=torch.float64)
+    head = exact.FrozenHead(nothing, frozen.head.b1 * 0 + 1e-60, sides, frozen.head.b2 * 0)
+    exact_to_onnx(replace(frozen, head=head), tmp_path / "net.onnx")
+    logits, _ = run(tmp_path / "net.onnx", nets.images(3), level)
+    torch.testing.assert_close(logits, torch.tensor([[1.0, -1.0]], dtype=torch.float64).expand(3, 2))
+
+
+def test_heads_know_nothing_of_images_outside_the_domain(tmp_path):
+    lower, upper = torch.full(nets.SHAPE, 10, dtype=torch.uint8), torch.full(nets.SHAPE, 200, dtype=torch.uint8)
+    frozen = exact.freeze(nets.with_head(), 3, (lower, upper))
+    exact_to_onnx(frozen, tmp_path / "net.onnx")
+    images = nets.images(4).clamp(10, 200)
+    images[1, 1, 5, 6], images[2, 0, 0, 0] = 201, 9
+    logits, features = run(tmp_path / "net.onnx", images)
+    assert logits.isnan().all(1).tolist() == [False, True, True, False]
+    assert torch.equal(features[[0, 3]], frozen.features(images[[0, 3]]))
+    assert (logits[[0, 3]] - frozen(images[[0, 3]])).abs().max() < 1e-9
 
 
 @pytest.mark.slow

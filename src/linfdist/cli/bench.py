@@ -79,7 +79,7 @@ def _exact(path: Path, turns: int) -> None:
     try:
         source = open_source(path)
         if not isinstance(source.network, DistNet):
-            raise TypeError(f"only a plain DistNet can be frozen to integers, not {type(source.network).__name__}")
+            raise TypeError(f"bench --exact races plain DistNets only, not {type(source.network).__name__}")
         name = source.data(None)
         gains = bench_exact.measure(source.network, data.load(name, split="test").images, turns)
     except (OSError, TypeError, ValueError, data.DataError) as error:

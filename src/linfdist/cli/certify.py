@@ -91,14 +91,17 @@ def _exact(model: Path, images: list[Path], eps: str | None, method: str, json_f
     if eps is not None:
         raise ValueError("--eps: not with --exact, where a certificate states the largest radius that is proved")
     network = frozen.load(model)
-    pixels = []
-    for path in _listed(images):
+    paths, pixels = _listed(images), []
+    for path in paths:
         pixels.append(data.read_image(path, network.shape[0]))
         try:
             network.check(pixels[-1][None])
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
-    proofs = frozen.certify(network, torch.stack(pixels), method)
+    try:
+        proofs = frozen.certify(network, torch.stack(pixels), method)
+    except frozen.Undecided as error:
+        raise ValueError(f"{paths[error.image]}: {error}") from None
     text = "".join(json.dumps(proof.json()) + "\n" for proof in proofs)
     if json_file is None or json_file == Path("-"):
         typer.echo(text, nl=False)

@@ -16,7 +16,7 @@ from linfdist import data
 from linfdist.certificates import exact
 from linfdist.certificates.exact.report import Comparison, compare
 from linfdist.eps import parse_eps
-from linfdist.models import DistNet, PixelNet
+from linfdist.models import DistNet, DistNetMLP, PixelNet
 
 from .sources import Source, open_source
 
@@ -42,7 +42,7 @@ def export(
     path: Annotated[Path, typer.Argument(metavar="MODEL", help="A model.safetensors, or a run's folder.")],
     form: Annotated[
         Format,
-        typer.Option("--format", help="exact: integers, pruned without loss."),
+        typer.Option("--format", help="exact: integers, pruned without loss (a head: float64)."),
     ],
     out: Annotated[Path | None, typer.Option(metavar="FILE", show_default="beside the model")] = None,
     k: Annotated[
@@ -119,7 +119,7 @@ def _freeze(
         bounds = (least, largest)
     recipe = source.recipe
     frozen = exact.freeze(network, k, bounds, {"recipe": recipe and recipe.name})  # type: ignore[arg-type]  # checked
-    assert isinstance(network, DistNet)
+    assert isinstance(network, DistNet | DistNetMLP)
     if recipe is None and (dataset is None or eps is None):
         if dataset is not None or eps is not None or limit is not None:
             raise ValueError(f"{source.folder} has no recipe.json: to compare accuracies, give --data and --eps")
@@ -138,16 +138,20 @@ def _freeze(
         "float_clean": 100 * compared.clean[0] / compared.n,
         "float_certified": 100 * compared.certified[0] / compared.n,
     }
-    title = f"{name} test, {compared.n:,} images, eps = {radius}, by the margin"
+    how = "by the margin" if compared.method == "margin" else "by boxes"
+    title = f"{name} test, {compared.n:,} images, eps = {radius}, {how}"
     return replace(frozen, facts={**frozen.facts, "accuracy": measured}), (title, compared)
 
 
 def _show(frozen: exact.FrozenNet, compared: tuple[str, Comparison] | None, source: Source, file: Path | None) -> None:
     """The freeze report. Bounds are rounded up, what is proved is cut off after two digits."""
     console, facts = Console(), frozen.facts
-    distance = Decimal(facts["distance"]).quantize(Decimal(1).scaleb(-6), rounding=ROUND_UP)
-    levels = (Decimal(facts["distance"]) * 255).quantize(Decimal(1).scaleb(-3), rounding=ROUND_UP)
+    distance = f"at most {_up(facts['distance'], 6)}"
+    if frozen.head is None:
+        distance += f" pixels ({_up(255 * facts['distance'], 3)} levels)"
     types = ", ".join("int16" if layer.weight.dtype == torch.int16 else "int32" for layer in frozen.layers)
+    if frozen.head is not None:
+        types += f", and a head of {len(frozen.head.b1)} hidden neurons in float64"
     lines = Table.grid(padding=(0, 2))
     lines.add_column(style="bold")
     lines.add_row("grid", f"1/{255 * 2**frozen.k} pixel (k = {frozen.k})")
@@ -155,7 +159,7 @@ def _show(frozen: exact.FrozenNet, compared: tuple[str, Comparison] | None, sour
     lines.add_row("domain", "every 8-bit image" if frozen.whole_cube else "the images given; others are refused")
     lines.add_row("weights pruned", _share(facts["weights"], facts["kept"]))
     lines.add_row("neurons removed", _share(facts["neurons"], facts["neurons_kept"]))
-    lines.add_row("distance to float", f"at most {distance} pixels ({levels} levels), any logit, any image")
+    lines.add_row("distance to float", f"{distance}, any logit, any image")
     if file is not None:
         before, after = source.model_file.stat().st_size, file.stat().st_size
         lines.add_row("file", f"{after:,} bytes, {before / after:.1f} times smaller than {before:,}")
@@ -172,6 +176,10 @@ def _show(frozen: exact.FrozenNet, compared: tuple[str, Comparison] | None, sour
     for number, name in enumerate(("float", "exact")):
         table.add_row(name, *(_percent(counts[number], values.n) for counts in (values.clean, values.certified)))
     console.print(table)
+
+
+def _up(bound: float, digits: int) -> Decimal:
+    return Decimal(bound).quantize(Decimal(1).scaleb(-digits), rounding=ROUND_UP)
 
 
 def _percent(count: int, n: int) -> str:

@@ -1,4 +1,4 @@
-"""ONNX: the float network with its certified radius, the integer network bit by bit."""
+"""ONNX: the float network with its certified radius, the integer network bit by bit, its head in float64."""
 
 import json
 import math
@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from ..certificates.checks import check_network, class_count
-from ..certificates.exact import FrozenNet
+from ..certificates.exact import FrozenHead, FrozenNet
 from ..certificates.rounding import DOWN, UP, round_down, rounding_error
 from ..models import ConvDistNetMLP, DistNet, DistNetMLP, PixelNet
 from ..nn import CenterCrop, DistConv2d, DistLinear, Flatten, LipschitzModule, MeanShift, Normalize, ScaledLinear
@@ -66,6 +66,9 @@ def exact_to_onnx(frozen: FrozenNet, path: str | Path, chunk: int = CHUNK) -> No
     changing the prediction, as proved by the margin; 0 if nothing is proved, -1 for images outside the network's
     domain, about which nothing is known, logits included.
 
+    With a head the outputs are `logits` float64 (batch, classes), which like ours are within `FrozenHead.error` of the
+    exact ones, and NaN for images outside the domain; and `features` int32 (batch, F), bit for bit ours.
+
     chunk: see `to_onnx`.
     """
     graph = Graph()
@@ -77,14 +80,23 @@ def exact_to_onnx(frozen: FrozenNet, path: str | Path, chunk: int = CHUNK) -> No
     for layer in frozen.layers:
         x = graph.distances(x, layer.weight, 1, chunk, torch.int32)
         x = graph.node("Add", x, graph.constant(layer.bias))
-    graph.node("Neg", x, name="logits")
-    _levels(graph, frozen)
-    unit = f"in units of 1/{255 * 2**frozen.k} pixel; the largest one is the prediction"
-    meaning = "certified radius in whole levels (1/255 pixel); -1: the image is outside the domain"
-    outputs = [
-        Value("logits", torch.int32, (frozen.classes,), unit),
-        Value("levels", torch.int32, (), meaning),
-    ]
+    unit = f"in units of 1/{255 * 2**frozen.k} pixel"
+    best = "the largest one is the prediction"
+    if frozen.head is None:
+        graph.node("Neg", x, name="logits")
+        _levels(graph, frozen)
+        meaning = "certified radius in whole levels (1/255 pixel); -1: the image is outside the domain"
+        outputs = [
+            Value("logits", torch.int32, (frozen.classes,), f"{unit}; {best}"),
+            Value("levels", torch.int32, (), meaning),
+        ]
+    else:
+        graph.node("Identity", x, name="features")
+        _head(graph, frozen, frozen.head)
+        outputs = [
+            Value("logits", torch.float64, (frozen.classes,), f"{best}; NaN: the image is outside the domain"),
+            Value("features", torch.int32, (frozen.head.w1.shape[1],), f"of the head, {unit}"),
+        ]
     metadata = {"linfdist": json.dumps({"sha256": frozen.sha256, "k": frozen.k, "facts": dict(frozen.facts)})}
     graph.save(Path(path), Value("images", torch.uint8, frozen.shape, "8-bit pixels"), outputs, metadata)
 
@@ -177,11 +189,31 @@ def _levels(graph: Graph, frozen: FrozenNet) -> None:
     if frozen.whole_cube:
         graph.node("Identity", levels, name="levels")
         return
+    outside = graph.constant(torch.tensor(-1, dtype=torch.int32))
+    graph.node("Where", _inside(graph, frozen), levels, outside, name="levels")
+
+
+def _head(graph: Graph, frozen: FrozenNet, head: FrozenHead) -> None:
+    """`logits` from `features` and `images`, in float64."""
+    w1, b1, w2, b2 = (graph.constant(tensor) for tensor in head.tensors().values())
+    x = graph.cast("features", torch.float64)  # exactly
+    # no Add of a constant: optimisers may leave out one that is 0 as a float32
+    x = graph.node("Tanh", graph.node("Gemm", x, w1, b1, transB=1))
+    if frozen.whole_cube:
+        graph.node("Gemm", x, w2, b2, transB=1, name="logits")
+        return
+    logits = graph.node("Gemm", x, w2, b2, transB=1)
+    unknown = graph.constant(torch.tensor(math.nan, dtype=torch.float64))
+    inside = graph.node("Unsqueeze", _inside(graph, frozen), graph.integers(1))  # (batch, 1)
+    graph.node("Where", inside, logits, unknown, name="logits")
+
+
+def _inside(graph: Graph, frozen: FrozenNet) -> str:
+    """Whether `images` are in the network's domain: (batch,) bool."""
     pixels = graph.cast("images", torch.int32)
     lower, upper = (graph.constant(bound.int()) for bound in (frozen.lower, frozen.upper))
     inside = graph.node("And", graph.node("GreaterOrEqual", pixels, lower), graph.node("LessOrEqual", pixels, upper))
-    outside = graph.constant(torch.tensor(-1, dtype=torch.int32))
-    graph.node("Where", _all(graph, inside), levels, outside, name="levels")
+    return _all(graph, inside)
 
 
 def _gap(graph: Graph, dtype: torch.dtype) -> str:

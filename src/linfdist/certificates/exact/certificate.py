@@ -1,4 +1,4 @@
-"""Certificates as data: what a frozen network proves about one image, with nothing rounded."""
+"""Certificates as data: what a frozen network proves about one image, with nothing rounded before the head."""
 
 import hashlib
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...ops.box import dist_box
 from .bounds import largest
-from .network import FrozenNet, grid_inputs
+from .network import FrozenNet, cropped
 
 FORMAT = "linfdist-certificate-1"
 METHODS = ("margin", "box")
@@ -25,6 +25,9 @@ class ExactCertificate:
     class holds closer than radius = margin / 2^(k + 1) (`ball` is "open"). method "box": intervals through all layers;
     radius is the largest whole number for which they prove the class (`ball` is "closed"). levels: the largest whole
     number of levels by which every pixel may change.
+
+    Networks with a head have method "box" alone and no margin; radius is a number for which intervals prove the class,
+    in whatever order float64 sums are executed.
     """
 
     image: str  # sha256
@@ -32,7 +35,7 @@ class ExactCertificate:
     model: str  # sha256
     prediction: int
     k: int
-    margin: int
+    margin: int | None
     method: str
     radius: Fraction
     ball: str
@@ -57,6 +60,17 @@ class ExactCertificate:
         }
 
 
+class Undecided(ValueError):
+    """The two best logits of an image are so close that the order of summation may decide: it has no certain class."""
+
+    def __init__(self, image: int) -> None:
+        super().__init__(
+            f"image {image}: its two best logits are closer than rounding in float64, so that its class may depend on "
+            "the order of summation, and nothing can be certified"
+        )
+        self.image = image
+
+
 def image_sha256(image: Tensor) -> str:
     """Of an image uint8 (C, H, W): its shape, as in "1,28,28:", then its pixels."""
     shape = ",".join(str(side) for side in image.shape)
@@ -64,12 +78,26 @@ def image_sha256(image: Tensor) -> str:
 
 
 def certify(network: FrozenNet, images: Tensor, method: str = "box") -> list[ExactCertificate]:
-    """One certificate for each of the images uint8 (B, C, H, W), all of them in the network's domain."""
+    """One certificate for each of the images uint8 (B, C, H, W), all of them in the network's domain.
+
+    `Undecided` where a network with a head has no certain class.
+    """
     if method not in METHODS:
         raise ValueError(f"method = {method!r}: must be one of {', '.join(METHODS)}")
+    if method == "margin" and network.head is not None:
+        raise ValueError("method = 'margin': a network with a head has no such certificate, take method 'box'")
     logits = network(images)
-    predictions, margins = logits.argmax(1), gaps(logits)
-    levels = (margins - 1).clamp_min(0).div(2 ** (network.k + 1), rounding_mode="floor").clamp_max(255)
+    predictions = logits.argmax(1)
+    margins: list[int | None]
+    if network.head is None:
+        gap = gaps(logits)
+        margins = gap.tolist()
+        levels = (gap - 1).clamp_min(0).div(2 ** (network.k + 1), rounding_mode="floor").clamp_max(255)
+    else:
+        margins, levels = [None] * len(images), torch.zeros_like(predictions)
+        uncertain = ~box_holds(network, images, predictions, levels)
+        if uncertain.any():
+            raise Undecided(int(uncertain.nonzero()[0]))
     if method == "box":
         levels = _box_levels(network, images, predictions, levels)
     domain = None if network.whole_cube else _domain_sha256(network)
@@ -82,14 +110,12 @@ def certify(network: FrozenNet, images: Tensor, method: str = "box") -> list[Exa
             k=network.k,
             margin=margin,
             method=method,
-            radius=Fraction(margin, 2 ** (network.k + 1)) if method == "margin" else Fraction(whole),
+            radius=Fraction(whole) if margin is None or method == "box" else Fraction(margin, 2 ** (network.k + 1)),
             ball="open" if method == "margin" else "closed",
             levels=whole,
             domain=domain,
         )
-        for image, prediction, margin, whole in zip(
-            images, predictions.tolist(), margins.tolist(), levels.tolist(), strict=True
-        )
+        for image, prediction, margin, whole in zip(images, predictions.tolist(), margins, levels.tolist(), strict=True)
     ]
 
 
@@ -100,8 +126,16 @@ def gaps(logits: Tensor) -> Tensor:
 
 
 def certified_at(network: FrozenNet, logits: Tensor, eps: Fraction) -> Tensor:
-    """Where the margin proves the class on the closed eps-ball (pixels of [0, 1]), real images included: (B,) bool."""
+    """Where the margin of a network without a head proves the class on the closed eps-ball (pixels of [0, 1]), real
+    images included: (B,) bool.
+    """
     return gaps(logits) > (2 * eps * 255 * 2**network.k).__floor__()
+
+
+def box_certified_at(network: FrozenNet, images: Tensor, predictions: Tensor, eps: Fraction) -> Tensor:
+    """Where intervals prove the class on the closed eps-ball (pixels of [0, 1]), real images included: (B,) bool."""
+    units = (eps * 255 * 2**network.k).__ceil__()
+    return _holds(network, images, predictions, torch.full_like(predictions, units))
 
 
 def _domain_sha256(network: FrozenNet) -> str:
@@ -109,8 +143,8 @@ def _domain_sha256(network: FrozenNet) -> str:
 
 
 def _box_levels(network: FrozenNet, images: Tensor, predictions: Tensor, proved: Tensor) -> Tensor:
-    """The largest level each image is proved for, by bisection from what its margin proves. A smaller ball lies inside
-    a larger one, and so do its intervals.
+    """The largest level each image is proved for, by bisection from what is proved already. A smaller ball lies inside
+    a larger one, and so do its intervals; in the head up to rounding, but what is returned was proved itself.
     """
     proved, failed = proved.clone(), torch.full_like(proved, 256)
     while (proved + 1 < failed).any():
@@ -121,20 +155,27 @@ def _box_levels(network: FrozenNet, images: Tensor, predictions: Tensor, proved:
 
 
 def box_holds(network: FrozenNet, images: Tensor, predictions: Tensor, levels: Tensor) -> Tensor:
-    """Whether intervals prove that no image of the domain within `levels` (B,) has another class: (B,) bool.
+    """Whether intervals prove that no image of the domain within `levels` (B,) has another class: (B,) bool."""
+    return _holds(network, images, predictions, levels << network.k)
+
+
+def _holds(network: FrozenNet, images: Tensor, predictions: Tensor, units: Tensor) -> Tensor:
+    """The same within `units` (B,) of the grid.
 
     The float kernels do the work: all values are whole numbers that the float type holds, so every operation is exact.
     """
-    spread = levels[:, None, None, None]
-    least = torch.maximum(images.long() - spread, network.lower.long()).to(torch.uint8)
-    most = torch.minimum(images.long() + spread, network.upper.long()).to(torch.uint8)
+    pixels, least, most = (values.long() << network.k for values in (images, network.lower, network.upper))
+    spread = units[:, None, None, None]
+    ends = torch.maximum(pixels - spread, least), torch.minimum(pixels + spread, most)
     dtype = _float_type(network)
-    low, high = (grid_inputs(bound, network.crop, network.k).to(dtype) for bound in (least, most))
+    low, high = (cropped(end, network.crop).to(dtype) for end in ends)
     for layer in network.layers:
         bias = layer.bias.to(dtype)
         near, far = dist_box(low, high, layer.weight.to(dtype))
-        low, high = near + bias, far + bias  # (B, O); logits are -y
-    own = high.gather(1, predictions[:, None])  # the largest -logit of the class itself
+        low, high = near + bias, far + bias  # (B, O)
+    if network.head is not None:
+        return network.head.proves(low.double(), high.double(), predictions)
+    own = high.gather(1, predictions[:, None])  # logits are -y: the largest -logit of the class itself
     others = low.scatter(1, predictions[:, None], torch.inf)
     return (others > own).all(1)
 

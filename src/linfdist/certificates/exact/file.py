@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from ...files import load_tensors, save_tensors
+from .head import FrozenHead
 from .network import MAX_K, FrozenLayer, FrozenNet, grid_inputs
 
-FORMAT = "linfdist-exact-1"
-_NAMES = {torch.uint8: "U8", torch.int16: "I16", torch.int32: "I32"}  # as in the file
+FORMAT, HEAD_FORMAT = "linfdist-exact-1", "linfdist-exact-head-1"
+_NAMES = {torch.uint8: "U8", torch.int16: "I16", torch.int32: "I32", torch.float64: "F64"}  # as in the file
 
 
 def save(network: FrozenNet, path: Path) -> None:
@@ -29,9 +30,10 @@ def load(path: str | Path) -> FrozenNet:
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist: `linfdist export MODEL --format exact` writes such a file")
     tensors, header = load_tensors(path)
-    if header.get("format") != FORMAT:
+    if header.get("format") not in (FORMAT, HEAD_FORMAT):
         raise ValueError(
-            f"{path} is no exact network (format {FORMAT!r}), its format is {header.get('format')!r}: "
+            f"{path} is no exact network (format {FORMAT!r} or {HEAD_FORMAT!r}), its format is "
+            f"{header.get('format')!r}: "
             "`linfdist export MODEL --format exact` makes one from a trained network"
         )
     stated = header.pop("sha256", None)
@@ -48,7 +50,7 @@ def load(path: str | Path) -> FrozenNet:
 def contents(network: FrozenNet) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The header, without its hash, and the tensors."""
     header = {
-        "format": FORMAT,
+        "format": FORMAT if network.head is None else HEAD_FORMAT,
         "k": network.k,
         "shape": list(network.shape),
         "crop": network.crop,
@@ -60,6 +62,8 @@ def contents(network: FrozenNet) -> tuple[dict[str, Any], dict[str, Tensor]]:
         tensors[f"{number}.mask"] = torch.from_numpy(np.packbits(layer.mask.numpy(), axis=1))  # (O, ceil(I / 8))
         tensors[f"{number}.weight"] = layer.weight[layer.mask]  # (kept,), row by row
         tensors[f"{number}.bias"] = layer.bias
+    if network.head is not None:
+        tensors |= {f"head.{name}": tensor for name, tensor in network.head.tensors().items()}
     return header, tensors
 
 
@@ -103,6 +107,9 @@ def _parse(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> FrozenNe
         full = middle.repeat(outputs, 1).masked_scatter_(mask, weight)
         layers.append(FrozenLayer(full, mask, bias, low, high))
         low, high = layers[-1].range
-    if not layers or len(tensors) != 2 + 3 * len(layers):
+    head = None
+    if header["format"] == HEAD_FORMAT:
+        head = FrozenHead(*(tensors[f"head.{name}"] for name in ("w1", "b1", "w2", "b2")))
+    if not layers or len(tensors) != 2 + 3 * len(layers) + (4 if head else 0):
         raise ValueError(f"{len(layers)} layers, {len(tensors)} tensors")
-    return FrozenNet((shape[0], shape[1], shape[2]), crop, k, lower, upper, tuple(layers), header["facts"])
+    return FrozenNet((shape[0], shape[1], shape[2]), crop, k, lower, upper, tuple(layers), header["facts"], head)

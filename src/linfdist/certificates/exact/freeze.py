@@ -1,19 +1,20 @@
 """From a trained network to integers."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ...models import DistNet
-from ...nn import CenterCrop, DistLinear, Flatten, MeanShift, Normalize
+from ...models import DistNet, DistNetMLP
+from ...nn import CenterCrop, DistLinear, Flatten, LipschitzModule, MeanShift, Normalize
 from ...nn.base import round_up
 from ..checks import check_network
 from ..rounding import rounding_error
 from .bounds import INT32
+from .fold import fold, head_distance
 from .network import MAX_K, FrozenLayer, FrozenNet, grid_inputs
 from .prune import prune
 
@@ -25,20 +26,25 @@ ELSE = 4  # the grid then
 
 @torch.no_grad()
 def freeze(
-    network: DistNet, k: int | None = None, domain: Domain | None = None, facts: Mapping[str, Any] | None = None
+    network: DistNet | DistNetMLP,
+    k: int | None = None,
+    domain: Domain | None = None,
+    facts: Mapping[str, Any] | None = None,
 ) -> FrozenNet:
     """The integer network nearest to `network`, pruned without loss, for 8-bit images.
 
     The network is scaled by its std, which makes it a dist net in pixels, and every weight is rounded to the grid of
     1/(255 · 2^k) pixels: once per layer, and the last bias once. Means, shifts and hidden biases need no rounding of
-    their own, since |y - mean - w| = |y - (w + mean)|: they go into the weights that follow.
+    their own, since |y - mean - w| = |y - (w + mean)|: they go into the weights that follow. A head stays as it is, in
+    float64, with the grid's unit and the last shift in its own first layer: see `FrozenHead`.
 
     k: None takes the largest of 2 ... 6 for which int16 provably holds every value that can occur, else 4 with int32
     where needed; a given k takes int32 where needed. domain: two uint8 images (C, H, W), the least and the largest
     value of each pixel; None means every image. facts: plain JSON that is kept in the file.
 
     `facts` of the result gets `distance`: no logit of `network`, times its std, is further (in pixels) from this
-    network's, in pixels, for any image of the domain. TypeError for anything but a plain `DistNet`.
+    network's, in pixels, for any image of the domain; with a head, no logit is further from that of `network`, both as
+    executed. TypeError for anything but a `DistNet` or a `DistNetMLP`.
     """
     _check(network)
     lower, upper = _domain(domain, network.shape)
@@ -53,43 +59,64 @@ def freeze(
     return _at(network, ELSE, lower, upper, facts or {})
 
 
-def _at(network: DistNet, k: int, lower: Tensor, upper: Tensor, facts: Mapping[str, Any]) -> FrozenNet:
-    rounded, moved = to_grid(network, 255 * 2**k)
+def _at(network: DistNet | DistNetMLP, k: int, lower: Tensor, upper: Tensor, facts: Mapping[str, Any]) -> FrozenNet:
+    units = 255 * 2**k
+    if isinstance(network, DistNet):
+        rounded, moved = to_grid(network, units)
+    else:
+        rounded, moved, offset, size = _dist_layers(network, network.body, units)
     crop = next((layer.size for layer in network.body if isinstance(layer, CenterCrop)), None)
     low, high = (grid_inputs(bound[None], crop, k)[0].long() for bound in (lower, upper))
-    pruned = prune(rounded, low, high)
     layers: list[FrozenLayer] = []
-    for entries in pruned:
+    for entries in prune(rounded, low, high):
         layers.append(FrozenLayer.fitting(entries.weight, entries.mask, entries.bias, low, high))
         low, high = layers[-1].range
+    away, head = _distance(network, units, moved), None
+    if isinstance(network, DistNet):
+        distance = round_up(away)
+    else:
+        std = float(network_std(network))
+        scale, shift = units * std, offset / std  # the first one exactly; the second one is off by 2^-50 size at most
+        head = fold(network.head, scale, shift)
+        away = (away + Fraction(size) * Fraction(2) ** -50) / Fraction(std)
+        distance = head_distance(network.head, head, scale, shift, (low, high), away)
     made = {
         **facts,
         "std": float(network_std(network)),
-        "distance": _distance(network, k, moved),
+        "distance": distance,
         "weights": sum(weight.numel() for weight, _ in rounded),
         "kept": sum(int(layer.mask.sum()) for layer in layers),
         "neurons": sum(len(bias) for _, bias in rounded),
         "neurons_kept": sum(len(layer.bias) for layer in layers),
     }
-    return FrozenNet(network.shape, crop, k, lower, upper, tuple(layers), made)
+    return FrozenNet(network.shape, crop, k, lower, upper, tuple(layers), made, head)
 
 
-def network_std(network: DistNet) -> Fraction:
-    """The std that its logits are divided by, as the float it is."""
+def network_std(network: DistNet | DistNetMLP) -> Fraction:
+    """The std that its logits, or its features, are divided by, as the float it is."""
     return next(Fraction(layer.std.item()) for layer in network.body if isinstance(layer, Normalize))
 
 
 @torch.no_grad()
 def to_grid(network: DistNet, units: int) -> tuple[list[tuple[Tensor, Tensor]], Fraction]:
-    """Weights (O, I) and biases (O,) in units of 1/units pixels, int64; and how far rounding can move a logit.
+    """Weights (O, I) and biases (O,) in units of 1/units pixels, int64; and how far rounding can move a logit."""
+    rounded, moved, offset, size = _dist_layers(network, [*network.body, network.last], units)
+    bias, error = _whole(offset, units, size)
+    rounded[-1] = (rounded[-1][0], bias)
+    return rounded, moved + error
 
-    `offset` is what is still to be added to the current features, in pixels; `size` bounds the terms it is made of.
+
+def _dist_layers(
+    network: DistNet | DistNetMLP, layers: Iterable[LipschitzModule], units: int
+) -> tuple[list[tuple[Tensor, Tensor]], Fraction, Tensor, float]:
+    """Weights and biases as in `to_grid`, all biases 0; how far rounding can move an output, in units; `offset` (O,),
+    what is still to be added to the current features, in pixels; and `size`, which bounds the terms it is made of.
     """
     std = float(network_std(network))
     offset, size = torch.zeros(()), 0.0
     rounded: list[tuple[Tensor, Tensor]] = []
     moved = Fraction(0)
-    for layer in [*network.body, network.last]:
+    for layer in layers:
         if isinstance(layer, Normalize):
             shape = (len(layer.mean), *network.size)
             offset = -layer.mean.cpu().double().expand(shape).flatten()
@@ -108,9 +135,7 @@ def to_grid(network: DistNet, units: int) -> tuple[list[tuple[Tensor, Tensor]], 
             offset, size = offset - shift, size + float(shift.abs().max())
         elif not isinstance(layer, CenterCrop | Flatten):
             raise TypeError(f"cannot freeze a layer of type {type(layer).__name__}: its integer form is not known")
-    bias, error = _whole(offset, units, size)
-    rounded[-1] = (rounded[-1][0], bias)
-    return rounded, moved + error
+    return rounded, moved, offset, size
 
 
 def _whole(values: Tensor, units: int, size: float) -> tuple[Tensor, Fraction]:
@@ -126,8 +151,9 @@ def _whole(values: Tensor, units: int, size: float) -> tuple[Tensor, Fraction]:
     return whole.long(), Fraction(float((scaled - whole).abs().max())) + Fraction(unseen)
 
 
-def _distance(network: DistNet, k: int, moved: Fraction) -> float:
-    """How far a logit, in pixels, can be from the float32 network's as executed, times std; rounded up.
+def _distance(network: DistNet | DistNetMLP, units: int, moved: Fraction) -> Fraction:
+    """How far a logit (or a feature, if there is a head), in pixels, can be from the float32 network's as executed,
+    times std.
 
     The layers are 1-Lipschitz, so the roundings of all layers add up and are not amplified. The float network adds its
     own rounding, and that of the pixel n/255 as a float32.
@@ -135,15 +161,14 @@ def _distance(network: DistNet, k: int, moved: Fraction) -> float:
     own = rounding_error(network)
     if not math.isfinite(own):
         raise ValueError("the float network could overflow, so nothing can be said about its distance")
-    return round_up(moved / (255 * 2**k) + network_std(network) * Fraction(own) + Fraction(2) ** -24)
+    return moved / units + network_std(network) * Fraction(own) + Fraction(2) ** -24
 
 
-def _check(network: DistNet) -> None:
-    if type(network) is not DistNet:  # a subclass may compute anything
-        reason = "a head of conventional layers multiplies, which leaves every grid"
+def _check(network: DistNet | DistNetMLP) -> None:
+    if type(network) not in (DistNet, DistNetMLP):  # a subclass may compute anything
         raise TypeError(
-            f"only a plain DistNet can be frozen to integers, not {type(network).__name__}: {reason}, "
-            "and convolutions are not supported"
+            f"only a DistNet or a DistNetMLP can be frozen to integers, not {type(network).__name__}: convolutions are "
+            "not supported, and what a subclass computes is not known"
         )
     check_network(network)
     for name, tensor in network.state_dict().items():

@@ -1,4 +1,4 @@
-"""Frozen networks: dist nets in integers, from 8-bit pixels to logits."""
+"""Frozen networks: dist nets in integers, from 8-bit pixels to logits, or to the features of a head in float64."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ...ops import exact as kernels
 from .bounds import INT16, INT32, largest, near_far, reach, rows
+from .head import FrozenHead
 
 SIDED_BELOW = 0.6  # entries of `Sides`, as a share of all weights, up to which they are faster than the dense kernel
 MAX_K = 7  # 255 · 2^7 is the last input that fits int16
@@ -91,9 +92,10 @@ class FrozenNet:
     """A network on the grid of 1/(255 · 2^k) pixels: its input is 2^k times the 8-bit pixels, all values are integers.
 
     shape: (C, H, W) of its images; crop: side of the centre crop, or None; lower, upper: uint8 (C, H, W), the range of
-    each pixel (its domain); layers: see `FrozenLayer`; facts: plain JSON about its making.
+    each pixel (its domain); layers: see `FrozenLayer`; facts: plain JSON about its making; head: what the outputs of
+    the last layer, its features, go through, or None: then they are the logits, negated.
 
-    Logits are 1-Lipschitz: one level (1/255) of a pixel moves none of them by more than 2^k.
+    Without a head, logits are 1-Lipschitz: one level (1/255) of a pixel moves none of them by more than 2^k.
     """
 
     shape: tuple[int, int, int]
@@ -103,6 +105,7 @@ class FrozenNet:
     upper: Tensor
     layers: tuple[FrozenLayer, ...]
     facts: Mapping[str, Any] = field(default_factory=dict)
+    head: FrozenHead | None = None
 
     def __post_init__(self) -> None:
         """Pruning and the absence of overflow hold for the ranges of the layers: they must be those of the domain."""
@@ -113,10 +116,12 @@ class FrozenNet:
             if not (torch.equal(layer.low, low) and torch.equal(layer.high, high)):
                 raise ValueError(f"layer {number} was made for inputs of other ranges: freeze the network again")
             low, high = layer.range
+        if self.head is not None and self.head.w1.shape[1] != len(low):
+            raise ValueError(f"the head takes {self.head.w1.shape[1]} features, the last layer has {len(low)}")
 
     @property
     def classes(self) -> int:
-        return len(self.layers[-1].bias)
+        return len(self.layers[-1].bias if self.head is None else self.head.b2)
 
     @cached_property
     def sha256(self) -> str:
@@ -131,7 +136,15 @@ class FrozenNet:
         return bool((self.lower == 0).all() and (self.upper == 255).all())
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Logits (B, classes) int32, in grid units, of images uint8 (B, C, H, W) of the domain."""
+        """Logits (B, classes) of images uint8 (B, C, H, W) of the domain: int32 in grid units, with a head float64."""
+        negated = self._negated(images)
+        return negated if self.head is None else self.head(-negated)
+
+    def features(self, images: Tensor) -> Tensor:
+        """The outputs of the last integer layer, (B, F) int32, in grid units, of images uint8 (B, C, H, W)."""
+        return -self._negated(images)
+
+    def _negated(self, images: Tensor) -> Tensor:
         self.check(images)
         if len(images) > 1 and self._chain is not None:
             return kernels.network(cropped(images, self.crop), self.k, self._chain)
@@ -185,7 +198,10 @@ def grid_inputs(images: Tensor, crop: int | None, k: int) -> Tensor:
 
 
 def reference(network: FrozenNet, images: Tensor) -> Tensor:
-    """What `network(images)` must be, by definition: one image and one layer at a time, on kept entries, in int64."""
+    """What `network(images)` must be, by definition: one image and one layer at a time, on kept entries, in int64.
+
+    With a head, what `-network.features(images)` must be.
+    """
     network.check(images)
     logits = []
     for x in grid_inputs(images, network.crop, network.k).long():
@@ -193,4 +209,5 @@ def reference(network: FrozenNet, images: Tensor) -> Tensor:
             distance, _ = near_far(x, x, layer.weight.long())
             x = distance.masked_fill(~layer.mask, -1).amax(1) + layer.bias
         logits.append(-x)
-    return torch.stack(logits).to(torch.int32) if logits else torch.empty(0, network.classes, dtype=torch.int32)
+    width = len(network.layers[-1].bias)
+    return torch.stack(logits).to(torch.int32) if logits else torch.empty(0, width, dtype=torch.int32)

@@ -5,9 +5,9 @@ from fractions import Fraction
 
 from torch import Tensor
 
-from ...models import DistNet
+from ...models import DistNet, DistNetMLP
 from ..certificate import certify
-from .certificate import certified_at
+from .certificate import box_certified_at, certified_at
 from .network import FrozenNet
 
 BATCH = 1000
@@ -15,26 +15,36 @@ BATCH = 1000
 
 @dataclass(frozen=True)
 class Comparison:
-    """How many of n images are right (clean), and also proved at eps by the margin (certified): float, then exact."""
+    """How many of n images are right (clean), and also proved at eps (certified): float, then exact.
 
+    By `method`: the margin, or boxes where there is a head. The float network's boxes take the better of IBP and CROWN
+    through the head, the frozen one's IBP alone.
+    """
+
+    method: str
     n: int
     clean: tuple[int, int]
     certified: tuple[int, int]
 
 
-def compare(network: DistNet, frozen: FrozenNet, images: Tensor, labels: Tensor, eps: Fraction) -> Comparison:
-    """Both networks on images uint8 (N, C, H, W). Both margins are about the closed eps-ball of real images."""
+def compare(
+    network: DistNet | DistNetMLP, frozen: FrozenNet, images: Tensor, labels: Tensor, eps: Fraction
+) -> Comparison:
+    """Both networks on images uint8 (N, C, H, W). Both proofs are about the closed eps-ball of real images."""
     if not len(images):
         raise ValueError("there are no images to compare the networks on")
+    method = "margin" if frozen.head is None else "box"
     clean, certified = [0, 0], [0, 0]
     for start in range(0, len(images), BATCH):
         x, y = images[start : start + BATCH], labels[start : start + BATCH]
-        proof = certify(network, x.float() / 255, eps, y, method="margin", radii=False)
+        proof = certify(network, x.float() / 255, eps, y, method=method, radii=False)
         assert proof.certified is not None
         logits = frozen(x)
-        right = logits.argmax(1) == y
+        best = logits.argmax(1)
+        right = best == y
+        proved = certified_at(frozen, logits, eps) if frozen.head is None else box_certified_at(frozen, x, best, eps)
         clean[0] += int((proof.prediction == y).sum())
         clean[1] += int(right.sum())
         certified[0] += int(proof.certified.sum())
-        certified[1] += int((certified_at(frozen, logits, eps) & right).sum())
-    return Comparison(len(images), (clean[0], clean[1]), (certified[0], certified[1]))
+        certified[1] += int((proved & right).sum())
+    return Comparison(method, len(images), (clean[0], clean[1]), (certified[0], certified[1]))

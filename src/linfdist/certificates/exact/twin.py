@@ -1,6 +1,7 @@
 """Re-checks a certificate from the files alone: the standard library and numpy, nothing else of linfdist.
 
-A point is a box of size zero, so one function of five lines is the whole network, and the whole proof.
+A point is a box of size zero, so one function of five lines is the whole network, and the whole proof; a head, if there
+is one, has a few lines of its own.
 """
 
 import hashlib
@@ -13,7 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
-TYPES = {"U8": "u1", "I16": "<i2", "I32": "<i4"}
+Floats = NDArray[np.float64]
+TYPES = {"U8": "u1", "I16": "<i2", "I32": "<i4", "F64": "<f8"}
+HEAD = ["head.w1", "head.b1", "head.w2", "head.b2"]
+FORMATS: dict[str, list[str]] = {"linfdist-exact-1": [], "linfdist-exact-head-1": HEAD}  # and the tensors they add
 
 
 def verify(certificate: dict[str, Any], image: NDArray[np.uint8], model: Path) -> None:
@@ -28,26 +32,29 @@ def verify(certificate: dict[str, Any], image: NDArray[np.uint8], model: Path) -
     if (image < lower).any() or (image > upper).any():
         raise ValueError("the image is outside the network's domain")
     pixels = image.astype(np.int64)
+    head = [tensors[name] for name in FORMATS[header["format"]]]
+    if head and method != "box":
+        raise ValueError(f"method: the certificate says {method!r}, a network with a head has 'box' alone")
 
-    def logits(levels: int) -> tuple[Ints, Ints]:
+    def outputs(levels: int) -> tuple[Ints, Ints]:
         return bounds(header, tensors, np.maximum(pixels - levels, lower), np.minimum(pixels + levels, upper))
 
     def holds(levels: int) -> bool:
-        least, most = logits(levels)
-        return bool(least[best] > np.delete(most, best).max())
+        low, high = outputs(levels)
+        return head_holds(head, low, high, best) if head else bool(np.delete(low, best).min() > high[best])
 
-    exact, _ = logits(0)
-    best = int(exact.argmax())
-    margin = int(exact[best] - np.delete(exact, best).max())
-    levels = min(255, max(0, margin - 1) // 2 ** (k + 1))
-    radius = Fraction(margin, 2 ** (k + 1))
+    exact, _ = outputs(0)
+    best = int((head_logits(head, exact) if head else -exact).argmax())
+    margin = None if head else int(np.delete(exact, best).min() - exact[best])
+    levels = min(255, max(0, (margin or 0) - 1) // 2 ** (k + 1))
+    radius = Fraction(margin or 0, 2 ** (k + 1))
     if method == "box":
         claim = certificate.get("levels")
         if type(claim) is not int or not levels <= claim <= 255:
-            raise ValueError(f"levels: the certificate says {claim!r}, the margin alone proves {levels} of 255")
-        if claim > levels and not holds(claim):
+            raise ValueError(f"levels: the certificate says {claim!r}, it is {levels} to 255")
+        if (head or claim > levels) and not holds(claim):
             raise ValueError(f"levels: the certificate says {claim}, which the network's intervals do not prove")
-        if claim < 255 and holds(claim + 1):
+        if claim < 255 and not head and holds(claim + 1):
             raise ValueError(f"levels: the certificate says {claim}, the network's intervals prove more")
         levels, radius = claim, Fraction(claim)
     whole = bool((lower == 0).all() and (upper == 255).all())
@@ -74,18 +81,45 @@ def verify(certificate: dict[str, Any], image: NDArray[np.uint8], model: Path) -
             raise ValueError(f"{key}: the certificate says {certificate[key]!r}, it is {expected[key]!r}")
 
 
-def bounds(header: dict[str, Any], tensors: dict[str, Ints], low: Ints, high: Ints) -> tuple[Ints, Ints]:
-    """The least and the largest logits (classes,) over all images low <= x <= high (C, H, W), in grid units."""
+def bounds(header: dict[str, Any], tensors: dict[str, NDArray[Any]], low: Ints, high: Ints) -> tuple[Ints, Ints]:
+    """The least and the largest outputs of the last layer over all images low <= x <= high (C, H, W), in grid units:
+    the features of the head, or if there is none, the logits, negated.
+    """
     low, high = (crop(bound, header["crop"]).ravel() * 2 ** header["k"] for bound in (low, high))
     for number in range(len(header["layers"])):
         w, kept, b = weights(tensors, number, len(low))
         near = np.maximum(np.maximum(low - w, w - high), 0)
         far = np.maximum(high - w, w - low)
         low, high = np.where(kept, near, -1).max(1) + b, np.where(kept, far, -1).max(1) + b
-    return -high, -low
+    return low, high
 
 
-def weights(tensors: dict[str, Ints], number: int, inputs: int) -> tuple[Ints, NDArray[np.bool_], Ints]:
+def head_logits(head: list[Floats], n: Ints) -> Floats:
+    """The logits (classes,) of features n (F,), up to rounding. Weights up to 1e100 cannot overflow; NaN is refused."""
+    w1, b1, w2, b2 = head
+    shapes = [(b1.size, len(n)), (b1.size,), (b2.size, b1.size), (b2.size,)]
+    if [part.shape for part in head] != shapes or b2.size < 2 or not all(abs(part).max() <= 1e100 for part in head):
+        raise ValueError("the head of the network does not fit together, or is not finite, or too large")
+    return w2 @ np.tanh(w1 @ n + b1) + b2
+
+
+def head_holds(head: list[Floats], low: Ints, high: Ints, best: int) -> bool:
+    """Whether class `best` has the largest logit for all features low <= n <= high, however float64 sums are executed.
+
+    A sum of m products and a bias loses at most (m + 2) 2^-53 of the sum of magnitudes where it is executed, twice that
+    here, and a tanh 4 · 2^-52 each time; the slacks are 8 (m + 16) 2^-53 and 16 · 2^-52. 1e-200 is for what underflows.
+    """
+    w1, b1, w2, b2 = head
+    slack = (len(low) + 16) * (2.0**-50 * (abs(w1) @ np.maximum(abs(low), abs(high)) + abs(b1)) + 1e-200)
+    middle, reach = w1 @ ((low + high) / 2) + b1, abs(w1) @ ((high - low) / 2) + slack
+    least, most = np.tanh(middle - reach) - 2.0**-48, np.tanh(middle + reach) + 2.0**-48
+    slack = (len(b1) + 16) * (2.0**-50 * (abs(w2).sum(1) + abs(b2)) + 1e-200)
+    w, b = w2[best] - w2, b2[best] - b2 - slack[best] - slack
+    differences = w @ ((least + most) / 2) - abs(w) @ ((most - least) / 2) + b
+    return bool((np.delete(differences, best) > 0).all())
+
+
+def weights(tensors: dict[str, NDArray[Any]], number: int, inputs: int) -> tuple[Ints, NDArray[np.bool_], Ints]:
     """Layer `number`: its weights (O, I), which of them were kept, and its biases (O,)."""
     bits = np.unpackbits(tensors[f"{number}.mask"].astype(np.uint8), axis=1)
     kept = bits[:, :inputs].astype(bool)
@@ -108,7 +142,7 @@ def sha256_of(image: NDArray[np.uint8]) -> str:
     return hashlib.sha256((",".join(map(str, image.shape)) + ":").encode() + image.tobytes()).hexdigest()
 
 
-def read(path: Path) -> tuple[dict[str, Any], dict[str, Ints], str]:
+def read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]], str]:
     """Header, tensors and sha256 of a safetensors file: a length, that much JSON, then the tensors' bytes."""
     data = Path(path).read_bytes()
     try:
@@ -117,18 +151,20 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, Ints], str]:
         header = json.loads(entries.pop("__metadata__")["linfdist"])
         stated = header.pop("sha256")
         digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
-        tensors, used = {}, 0
+        tensors: dict[str, NDArray[Any]] = {}
+        used = 0
         for name, entry in sorted(entries.items()):
             begin, end = (start + offset for offset in entry["data_offsets"])
             digest.update(json.dumps([name, entry["dtype"], entry["shape"]]).encode() + data[begin:end])
-            tensors[name] = (
-                np.frombuffer(data[begin:end], TYPES[entry["dtype"]]).reshape(entry["shape"]).astype(np.int64)
-            )
+            values = np.frombuffer(data[begin:end], TYPES[entry["dtype"]]).reshape(entry["shape"])
+            tensors[name] = values.astype(np.float64 if name in HEAD else np.int64)
             used += end - begin
+            if (entry["dtype"] == "F64") != (name in HEAD):
+                raise ValueError(f"{name} is of type {entry['dtype']}")
         names = {f"{number}.{part}" for number in range(len(header["layers"])) for part in ("mask", "weight", "bias")}
         sides = [None, *range(1, min(tensors["lower"].shape[1:]) + 1)]
-        if header["format"] != "linfdist-exact-1" or tensors.keys() != names | {"lower", "upper"}:
-            raise ValueError("unknown format, or tensors that do not belong to it")
+        if tensors.keys() != names | {"lower", "upper", *FORMATS[header["format"]]}:
+            raise ValueError("tensors that do not belong to its format")
         if header["k"] not in range(8) or header["crop"] not in sides or tensors["lower"].ndim != 3:
             raise ValueError("impossible sizes")
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:

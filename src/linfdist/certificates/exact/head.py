@@ -1,0 +1,89 @@
+"""The head of a frozen network: float64, with bounds that hold in whatever order its sums are executed."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+LARGEST = 1e100  # of all weights: sums cannot overflow, and what underflows stays below 1e-200 a term
+ROUNDING = 2.0**-50  # times (terms + 16) and the sum of magnitudes: see `lost`
+UNDERFLOW = 1e-200
+TANH = 2.0**-48  # 16 epsilons: 4 for the tanh as executed, 4 for the one in the bounds, and as much again
+CAUTION = 2  # times the slack that the twin demands, which sums in another order
+
+
+def lost(size: Tensor, terms: int) -> Tensor:
+    """What a sum of `terms` products and a bias can lose in float64, in any order, with or without FMA, denormals
+    flushed or not; `size` is the sum of the magnitudes of its terms.
+
+    Executed once it loses (terms + 2) 2^-53 of `size`, and bounds that are computed of it twice that: (3 terms + 10)
+    2^-53 in all. This is 8 (terms + 16) 2^-53. A product that underflows loses 2^-1022 times the other factor.
+    """
+    return (terms + 16) * (ROUNDING * size + UNDERFLOW)
+
+
+@dataclass(frozen=True, eq=False)
+class FrozenHead:
+    """z = w2 tanh(w1 n + b1) + b2 of features n, whole numbers in grid units, which float64 holds exactly.
+
+    w1 (H, F), b1 (H,), w2 (classes, H), b2 (classes,), all float64. ValueError for what is not finite or above 1e100.
+    """
+
+    w1: Tensor
+    b1: Tensor
+    w2: Tensor
+    b2: Tensor
+
+    def __post_init__(self) -> None:
+        for name, tensor in self.tensors().items():
+            if tensor.dtype != torch.float64:
+                raise ValueError(f"{name} of the head is {tensor.dtype}, expected torch.float64")
+            size = float(tensor.abs().max()) if tensor.numel() else float("nan")
+            if not size <= LARGEST:
+                raise ValueError(
+                    f"{name} of the head reaches {size}: nothing but finite values up to {LARGEST} is safe"
+                )
+        shapes = [tuple(tensor.shape) for tensor in self.tensors().values()]
+        if self.w1.dim() != 2 or shapes != [
+            self.w1.shape,
+            (len(self.w1),),
+            (len(self.b2), len(self.w1)),
+            (len(self.b2),),
+        ]:
+            raise ValueError(f"the tensors of the head do not fit together: {shapes}")
+
+    def tensors(self) -> dict[str, Tensor]:
+        """By name."""
+        return {"w1": self.w1, "b1": self.b1, "w2": self.w2, "b2": self.b2}
+
+    def __call__(self, n: Tensor) -> Tensor:
+        """Integers (B, F) -> logits (B, classes) float64. Their last bits depend on the order of summation."""
+        return (n.double() @ self.w1.T + self.b1).tanh() @ self.w2.T + self.b2
+
+    def hidden_slack(self, furthest: Tensor) -> Tensor:
+        """Bounds how far w1 n + b1 as executed is from the exact one, for |n| <= furthest: (..., F) -> (..., H)."""
+        return lost(furthest @ self.w1.abs().T + self.b1.abs(), self.w1.shape[1])
+
+    def output_slack(self) -> Tensor:
+        """Bounds how far w2 t + b2 as executed is from the exact one, for any t that a tanh gives: (classes,)."""
+        return lost(self.w2.abs().sum(1) + self.b2.abs(), self.w2.shape[1])
+
+    def error(self, n: Tensor) -> Tensor:
+        """Bounds how far the logits of (B, F), executed anyhow, are from those in exact arithmetic: (B, classes)."""
+        return (self.hidden_slack(n.abs().double()) + TANH) @ self.w2.abs().T + self.output_slack()
+
+    def proves(self, low: Tensor, high: Tensor, best: Tensor) -> Tensor:
+        """(B,) bool: class best[k] has the largest logit, without a tie, for all features low <= n <= high (B, F),
+        executed anyhow. Intervals, the last layer merged with the difference of two classes.
+        """
+        slack = CAUTION * self.hidden_slack(torch.maximum(low.abs(), high.abs()))
+        middle, reach = (low + high) / 2 @ self.w1.T + self.b1, (high - low) / 2 @ self.w1.abs().T + slack
+        least, most = (middle - reach).tanh() - CAUTION * TANH, (middle + reach).tanh() + CAUTION * TANH
+        middle, reach = (least + most) / 2, (most - least) / 2  # (B, H)
+        difference = torch.full((len(low), len(self.b2)), torch.inf, dtype=torch.float64)
+        slack = CAUTION * self.output_slack()
+        for k in best.unique().tolist():
+            rows, others = (best == k).nonzero(), torch.arange(len(self.b2)) != k
+            w, b = self.w2[k] - self.w2[others], self.b2[k] - self.b2[others] - slack[k] - slack[others]
+            difference[rows, others.nonzero().T] = middle[rows[:, 0]] @ w.T - reach[rows[:, 0]] @ w.abs().T + b
+        return (difference > 0).all(1)
