@@ -196,3 +196,10 @@ def test_verify(run, trained, tmp_path):
         assert result.output.startswith("refused: ")
         assert complaint in result.output
         assert isinstance(result.exception, SystemExit)
+
+
+def test_a_network_of_the_zoo_gets_a_folder(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["export", "mnist-0.3", "--format", "onnx"])
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "runs" / "mnist-0.3" / "model.onnx").stat().st_size > 1 << 20

@@ -68,6 +68,8 @@ def export(
     try:
         source = open_source(path)
         target = out or source.folder / FILES[form]
+        if out is None:
+            target.parent.mkdir(parents=True, exist_ok=True)  # a network of the zoo has no folder yet
         if form in (Format.onnx, Format.torch):
             _only_for_exact(form, k=k, domain=domain, data=dataset, eps=eps, limit=limit)
             _exporter(form)(source.network, target)
