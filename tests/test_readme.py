@@ -23,9 +23,9 @@ LEFT_OUT = {
     "linfdist evaluate runs/mnist-quick --attack pgd,strong",
     "linfdist report runs/mnist-quick",
     "linfdist certify runs/mnist-quick seven.png",
-    "linfdist export runs/mnist-quick --format exact",
-    "linfdist certify --exact runs/mnist-quick/exact.safetensors seven.png > seven.json",
-    "linfdist verify seven.json seven.png runs/mnist-quick/exact.safetensors",
+    "linfdist export mnist-0.3 --format exact",
+    "linfdist certify --exact runs/mnist-0.3/exact.safetensors seven.png > seven.json",
+    "linfdist verify seven.json seven.png runs/mnist-0.3/exact.safetensors",
 }
 # As shown, but into a folder of its own, and without minutes of measuring.
 REPLACED = {

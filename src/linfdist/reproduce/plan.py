@@ -60,12 +60,13 @@ def numbers() -> list[int]:
 def plan(table: int, scale: Scale) -> list[Planned]:
     """The rows of a table, those of the paper first."""
     content = _tables()[table]
-    more: dict[str, str] = content.get("more", {}) if scale == "laptop" else {}
+    own: dict[str, str] = content.get("own", {}) if scale == "laptop" else {}
+    more: dict[str, str] = own | (content.get("more", {}) if scale == "laptop" else {})
     planned = []
     for name in [*content["rows"], *more]:
         recipe = recipes.load(name)
         published = None if name in more else published_row(table, recipe)
-        settings = _settings(content, recipe) if scale == "laptop" else {}
+        settings = _settings(content, recipe) if scale == "laptop" and name not in own else {}
         label = more[name] if published is None else published.method
         planned.append(Planned(table, scale, label, published, settings, recipe.override(settings)))
     return planned
