@@ -11,7 +11,7 @@
 namespace linfdist {
 namespace {
 
-constexpr int64_t kFewImages = 8;          // below this, vectors along the inputs beat lanes that stay empty
+constexpr int64_t kFewImages = 8;            // below this, vectors along the inputs beat lanes that stay empty
 constexpr int64_t kManyImages = 256;         // from here on, looking for weights that matter costs little beside using them
 constexpr double kWorthRuns = 0.6;           // of the weights; a side is cheaper than a distance
 constexpr int64_t kWork = int64_t{1} << 19;  // pairs of a neuron and an input that are worth waking another thread for

@@ -210,7 +210,7 @@ void exact_sided(const Exact<typename V::T>& job, int64_t begin, int64_t end) {
   }
 }
 
-// The first layer's runs for a few hundred images: their pixels take fewer values than all images' could, so more sides
+// The first layer's runs for up to 1,024 images: their pixels take fewer values than all images' could, so more sides
 // cannot be the maximum of their neuron. The way of `plan` in scan.h, with one side an entry.
 template <class T>
 class Narrowed {

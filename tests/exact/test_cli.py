@@ -176,10 +176,15 @@ def test_verify(run, trained, tmp_path):
     (tmp_path / "text.json").write_text("certified!")
     (tmp_path / "list.json").write_text(json.dumps(both))
     (tmp_path / "others.json").write_text("".join(json.dumps(both[1]) + "\n" for _ in range(2)))
+    forged = {**both[0], "class": 3}
+    (tmp_path / "twice.json").write_text(json.dumps(both[0]) + "\n" + json.dumps(forged) + "\n")
+    (tmp_path / "keys.json").write_text(json.dumps(forged)[:-1] + ", " + json.dumps(both[0])[1:])
     damaged = bytearray(trained.file.read_bytes())
     damaged[-1] ^= 1
     (tmp_path / "damaged").write_bytes(damaged)
     for certificate, picture, model, complaint in [
+        ("twice", image, trained.file, "holds 2 certificates of this image"),
+        ("keys", image, trained.file, "a key appears twice"),
         ("wrong", image, trained.file, "levels: the certificate says"),
         ("one", other, trained.file, "holds no certificate of this image"),
         ("one", image, tmp_path / "damaged", "is damaged or was changed"),

@@ -1,7 +1,9 @@
 """Files hold the whole network, and nothing that was changed is believed."""
 
+import hashlib
 import json
 
+import numpy as np
 import pytest
 import torch
 
@@ -52,7 +54,7 @@ def test_the_file_is_small(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["trained", "trained_mlp"])
-def test_every_changed_byte_is_noticed(kind, request, tmp_path):
+def test_changed_bytes_are_noticed(kind, request, tmp_path):
     data = bytearray(request.getfixturevalue(kind).file.read_bytes())
     start = 8 + int.from_bytes(data[:8], "little")
     places = [0, 3, 9, start // 2, start - 1, start, (start + len(data)) // 2, len(data) - 1]
@@ -140,6 +142,66 @@ def test_whatever_could_not_be_trusted_is_refused(trained, tmp_path, change, com
     forged(trained.frozen, tmp_path / "net", change)
     with pytest.raises(ValueError, match=complaint):
         exact.load(tmp_path / "net")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        no_entries,
+        bits_beyond_the_inputs,
+        lambda header, tensors: header.update(k=8),
+        lambda header, tensors: header.update(k=3.0),
+        lambda header, tensors: header.update(crop=8.0),
+        lambda header, tensors: header.update(crop=9),
+        lambda header, tensors: header.pop("shape"),
+        lambda header, tensors: header.update(shape=[1, 4, 16]),
+        lambda header, tensors: header.update(layers="abc"),
+        lambda header, tensors: header["layers"].pop(),
+        lambda header, tensors: header["layers"][0].update(inputs=10**12),
+        lambda header, tensors: tensors.update({"0.weight": tensors["0.weight"][1:]}),
+        lambda header, tensors: tensors.update({"0.bias": tensors["0.bias"].to(torch.int16)}),
+        lambda header, tensors: tensors.update(lower=tensors["lower"].to(torch.int16)),
+    ],
+)
+def test_the_twin_refuses_what_does_not_fit_together(change, tmp_path):
+    frozen = exact.freeze(random_net(0))
+    forged(frozen, tmp_path / "net", change)
+    image = np.zeros(frozen.shape, np.int64)
+    with pytest.raises(ValueError, match=r"is no exact network|does not fit together|is not of the size"):
+        twin.bounds(*twin.read(tmp_path / "net")[:2], image, image)
+
+
+def rewritten(data: bytes, change) -> bytes:
+    """A file with other entries in its JSON, its hash made to fit."""
+    start = 8 + int.from_bytes(data[:8], "little")
+    entries = json.loads(data[8:start])
+    header = json.loads(entries.pop("__metadata__")["linfdist"])
+    header.pop("sha256")
+    change(entries)
+    sha256 = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
+    for name, entry in sorted(entries.items()):
+        begin, end = (start + offset for offset in entry["data_offsets"])
+        sha256.update(json.dumps([name, entry["dtype"], entry["shape"]]).encode() + data[begin:end])
+    entries["__metadata__"] = {"linfdist": json.dumps({**header, "sha256": sha256.hexdigest()})}
+    text = json.dumps(entries).encode()
+    return len(text).to_bytes(8, "little") + text + data[start:]
+
+
+def test_a_hash_names_one_network(tmp_path):
+    """Shapes say where a tensor ends, and so what was hashed: -1, or bytes used twice, would allow two networks."""
+    exact.save(exact.freeze(random_net(0)), tmp_path / "net")
+    whole = (tmp_path / "net").read_bytes()
+
+    def twice(entries):
+        entries["upper"]["data_offsets"] = entries["lower"]["data_offsets"]
+
+    (tmp_path / "net").write_bytes(rewritten(whole, lambda entries: None))
+    twin.read(tmp_path / "net")
+    for change in (lambda entries: entries["0.weight"].update(shape=[-1]), twice):
+        (tmp_path / "net").write_bytes(rewritten(whole, change))
+        for read in (exact.load, twin.read):
+            with pytest.raises(ValueError, match="net"):
+                read(tmp_path / "net")
 
 
 def one_class(header, tensors):

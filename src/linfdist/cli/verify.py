@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from linfdist.certificates.exact.twin import read, sha256_of
+from linfdist.certificates.exact.twin import read, sha256_of, unique
 from linfdist.certificates.exact.twin import verify as check
 from linfdist.data import DataError, read_image
 
@@ -35,12 +35,15 @@ def _read(path: Path, image: str) -> dict[str, Any]:
     """The certificate of this image in a file that holds one, or several, one a line."""
     text = path.read_text(encoding="utf-8").strip()
     try:
-        certificates = [json.loads(part) for part in (text.splitlines() if "\n{" in text else [text])]
+        certificates = [
+            json.loads(part, object_pairs_hook=unique) for part in (text.splitlines() if "\n{" in text else [text])
+        ]
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not JSON ({error})") from None
+        raise ValueError(f"{path} is not JSON that can be trusted ({error})") from None
     if not all(isinstance(each, dict) for each in certificates):
         raise ValueError(f"{path} holds no certificate: a JSON object is expected, or one a line")
-    for each in certificates:
-        if each.get("image_sha256") == image:
-            return each
-    raise ValueError(f"{path} holds no certificate of this image, whose sha256 is {image}")
+    found = [each for each in certificates if each.get("image_sha256") == image]
+    if len(found) != 1:
+        count = "no certificate" if not found else f"{len(found)} certificates"
+        raise ValueError(f"{path} holds {count} of this image, whose sha256 is {image}: one is expected")
+    return found[0]

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 TYPES = {"U8": "u1", "I16": "<i2", "I32": "<i4", "F64": "<f8"}
+KINDS = {"weight": "I16 I32", "bias": "I32"}  # all else is U8, but for the head
 HEAD = ["head.w1", "head.b1", "head.w2", "head.b2"]
 FORMATS: dict[str, list[str]] = {"linfdist-exact-1": [], "linfdist-exact-head-1": HEAD}  # and the tensors they add
 
@@ -88,6 +89,8 @@ def bounds(header: dict[str, Any], tensors: dict[str, NDArray[Any]], low: Ints, 
     low, high = (crop(bound, header["crop"]).ravel() * 2 ** header["k"] for bound in (low, high))
     for number in range(len(header["layers"])):
         w, kept, b = weights(tensors, number, len(low))
+        if header["layers"][number] != {"outputs": len(b), "inputs": len(low)}:
+            raise ValueError(f"layer {number} of the network is not of the size its header says")
         near = np.maximum(np.maximum(low - w, w - high), 0)
         far = np.maximum(high - w, w - low)
         low, high = np.where(kept, near, -1).max(1) + b, np.where(kept, far, -1).max(1) + b
@@ -124,7 +127,12 @@ def weights(tensors: dict[str, NDArray[Any]], number: int, inputs: int) -> tuple
     bits = np.unpackbits(tensors[f"{number}.mask"].astype(np.uint8), axis=1)
     kept = bits[:, :inputs].astype(bool)
     values, b = tensors[f"{number}.weight"], tensors[f"{number}.bias"]
-    if kept.shape != (len(b), inputs) or not kept.any(1).all() or values.shape != (kept.sum(),):
+    if (
+        kept.shape != (len(b), inputs)
+        or not kept.any(1).all()
+        or values.shape != (kept.sum(),)
+        or bits[:, inputs:].any()
+    ):
         raise ValueError(f"layer {number} of the network does not fit together")
     w = np.zeros(kept.shape, np.int64)
     w[kept] = values
@@ -142,33 +150,46 @@ def sha256_of(image: NDArray[np.uint8]) -> str:
     return hashlib.sha256((",".join(map(str, image.shape)) + ":").encode() + image.tobytes()).hexdigest()
 
 
+def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object; ValueError if it has a key twice, of which a reader would see only one."""
+    if len(pairs) != len(dict(pairs)):
+        raise ValueError("a key appears twice")
+    return dict(pairs)
+
+
 def read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]], str]:
     """Header, tensors and sha256 of a safetensors file: a length, that much JSON, then the tensors' bytes."""
     data = Path(path).read_bytes()
     try:
         start = 8 + int.from_bytes(data[:8], "little")
-        entries = json.loads(data[8:start])
-        header = json.loads(entries.pop("__metadata__")["linfdist"])
+        entries = json.loads(data[8:start], object_pairs_hook=unique)
+        header = json.loads(entries.pop("__metadata__")["linfdist"], object_pairs_hook=unique)
         stated = header.pop("sha256")
         digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
         tensors: dict[str, NDArray[Any]] = {}
-        used = 0
         for name, entry in sorted(entries.items()):
             begin, end = (start + offset for offset in entry["data_offsets"])
             digest.update(json.dumps([name, entry["dtype"], entry["shape"]]).encode() + data[begin:end])
             values = np.frombuffer(data[begin:end], TYPES[entry["dtype"]]).reshape(entry["shape"])
+            kind = "F64" if name in HEAD else KINDS.get(name.split(".")[-1], "U8")
+            if entry["dtype"] not in kind.split() or list(values.shape) != entry["shape"]:
+                raise ValueError(f"{name} is {entry['dtype']} {entry['shape']}")
             tensors[name] = values.astype(np.float64 if name in HEAD else np.int64)
-            used += end - begin
-            if (entry["dtype"] == "F64") != (name in HEAD):
-                raise ValueError(f"{name} is of type {entry['dtype']}")
+        spans = sorted(entry["data_offsets"] for entry in entries.values())
+        if [0, *(end for _, end in spans)] != [*(begin for begin, _ in spans), len(data) - start]:
+            raise ValueError("tensors that do not lie one after the other")
         names = {f"{number}.{part}" for number in range(len(header["layers"])) for part in ("mask", "weight", "bias")}
-        sides = [None, *range(1, min(tensors["lower"].shape[1:]) + 1)]
         if tensors.keys() != names | {"lower", "upper", *FORMATS[header["format"]]}:
             raise ValueError("tensors that do not belong to its format")
-        if header["k"] not in range(8) or header["crop"] not in sides or tensors["lower"].ndim != 3:
-            raise ValueError("impossible sizes")
+        k, side, shape = header["k"], header["crop"], header["shape"]
+        if len(shape) != 3 or [list(tensors[name].shape) for name in ("lower", "upper")] != [shape, shape]:
+            raise ValueError("a domain that does not fit its images")
+        if type(k) is not int or k not in range(8) or type(side) not in (int, type(None)):
+            raise ValueError(f"k = {k!r}, crop = {side!r}")
+        if side is not None and side not in range(1, min(shape[1:]) + 1):
+            raise ValueError(f"crop = {side} of images {shape}")
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"{path} is no exact network, or is damaged ({type(error).__name__}: {error})") from None
-    if digest.hexdigest() != stated or start + used != len(data):
+    if digest.hexdigest() != stated:
         raise ValueError(f"{path} is damaged or was changed: its content does not have the sha256 in its header")
     return header, tensors, digest.hexdigest()
