@@ -50,6 +50,7 @@ def test_depth_and_times(make_row):
 def test_spread():
     assert spread([], nearest) == "–"
     assert spread([33.299], down) == "33.29"
+    assert spread([26.68], down) == "26.68"  # the float lies below; what was written counts
     assert spread([33.291], up) == "33.30"
     assert spread([1.0, 2.0, 3.0], nearest) == "2.00 ± 1.00"
 

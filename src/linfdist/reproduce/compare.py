@@ -118,5 +118,5 @@ def spread(values: Sequence[float], rounded: Callable[[Fraction | float, int], s
     """The mean, and ± the standard deviation of several."""
     if not values:
         return NONE
-    mean = rounded(sum(map(Fraction, values), Fraction(0)) / len(values), 2)
+    mean = rounded(sum((Fraction(str(value)) for value in values), Fraction(0)) / len(values), 2)  # as written
     return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.2f}"

@@ -16,6 +16,7 @@ from .study import Experiment
 Curves = Mapping[str, Mapping[str, Any]]  # by the network's name: what zoo.curve has written
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#4d5560")  # Okabe and Ito
 _DPI = 150
+MANY = 5  # experiments on a data set that make a picture
 
 
 def draw(
@@ -32,8 +33,8 @@ def draw(
         drawings["ablation"] = lambda: _ablation(rows)
     if any(row.table == 7 and row.scale == "laptop" for row in rows):
         drawings["depth"] = lambda: _depth(rows)
-    if experiments:
-        drawings["study"] = lambda: _study(experiments)
+    if groups := _enough(experiments):
+        drawings["study"] = lambda: _study(groups)
     if drawings:
         require_matplotlib()
     return {name: _png(drawing) for name, drawing in drawings.items()}
@@ -156,8 +157,13 @@ def _depth(rows: Sequence[Row]) -> Any:
     return figure
 
 
-def _study(experiments: Sequence[Experiment]) -> Any:
+def _enough(experiments: Sequence[Experiment]) -> dict[str, list[Experiment]]:
+    """By data set: those with enough of them for a picture to say more than the table."""
     groups = {row.data: [each for each in experiments if each.data == row.data] for row in experiments}
+    return {data: group for data, group in groups.items() if len(group) >= MANY}
+
+
+def _study(groups: dict[str, list[Experiment]]) -> Any:
     figure, panels = _panels(len(groups))
     for axes, (data, group) in zip(panels, groups.items(), strict=True):
         axes.plot([each.minutes for each in group], [each.certified for each in group], "o", color=LIGHT.certified)
