@@ -22,12 +22,12 @@ def test_contenders_take_turns_and_the_first_turn_does_not_count():
 
 
 def test_ratios_are_formed_within_a_turn():
-    cost = bench._cost({"a": [1.0, 40.0, 3.0], "b": [1.0, 20.0, 1.0]}, "a", "b", 1.5)
-    assert cost == bench.Cost("a", "b", 3000.0, 2.0, 1.5)
+    cost = bench.cost({"a": [1.0, 40.0, 3.0], "b": [1.0, 20.0, 1.0]}, "a", "b", 1.5)
+    assert cost == bench.Ratio("a", "b", 3000.0, 2.0, 1.5)
 
 
 def test_the_table_says_it_all():
-    costs = [bench.Cost("margin", bench.FORWARD, 12.0, 1.04, 1.1), bench.Cost("box", bench.FORWARD, 90.0, 20.0, None)]
+    costs = [bench.Ratio("margin", bench.FORWARD, 12.0, 1.04, 1.1), bench.Ratio("box", bench.FORWARD, 90.0, 20.0, None)]
     for large, line in (
         (bench.Large(10_000, 31.5, 48.2), "margin of 10000 images, width 5120, depth 5: 31.5 s, 48 MB more memory"),
         (bench.Large(10_000, 31.5, None), "31.5 s, memory unknown here"),

@@ -36,7 +36,7 @@ def test_gains(trained):
 def test_ratios_are_formed_within_a_turn():
     """The machine got slower by 10 after the first turn: 2, 3 and 4 times faster."""
     seconds = {"slow": [2.0, 30.0, 40.0], "fast": [1.0, 10.0, 10.0]}
-    speed = bench._speed(seconds, "fast", "slow", 1.7)
+    speed = bench.gain(seconds, "fast", "slow", 1.7)
     assert (speed.milliseconds, speed.ratio) == (10_000, 3)
 
 

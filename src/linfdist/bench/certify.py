@@ -1,9 +1,7 @@
 """What certificates and attacks cost: `linfdist bench --certify`."""
 
 import math
-import statistics
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,7 +21,7 @@ from linfdist.training.objective import Objective, build_network
 from linfdist.training.optim import DistAdam
 from linfdist.training.schedule import state_at
 
-from .timing import seconds_by_turn, undisturbed
+from .timing import Ratio, cost, seconds_by_turn, undisturbed
 
 RECIPE, SETTINGS = "mnist", ("width=1024", "batch_size=512")
 FORWARD, STEP = "a forward pass", "a training step, p = ∞"
@@ -31,17 +29,6 @@ WARM_UP = 2
 WIDTH, DEPTH = 5120, 5  # of the large network
 LARGE_IMAGES = 10_000
 LARGE_MEMORY = 1000  # megabytes, at most
-
-
-@dataclass(frozen=True)
-class Cost:
-    """One thing's time over another's for the same batch: the median of ratios formed within a turn."""
-
-    what: str
-    over: str
-    milliseconds: float
-    ratio: float
-    target: float | None  # at most
 
 
 @dataclass(frozen=True)
@@ -53,7 +40,7 @@ class Large:
     megabytes: float | None
 
 
-def measure(turns: int = 7) -> list[Cost]:
+def measure(turns: int = 7) -> list[Ratio]:
     """The paper's MNIST network at width 1024 after a few training steps at p = inf, on this machine's threads."""
     recipe = recipes.override(recipes.load(RECIPE), SETTINGS)
     split = data.load(recipe.data, split="train")
@@ -93,10 +80,10 @@ def measure(turns: int = 7) -> list[Cost]:
         )
         steps = seconds_by_turn({STEP: step, "PGD, 20 steps": lambda: pgd(network, x, labels, parse_eps(eps))}, turns)
     return [
-        _cost(passes, "margin", FORWARD, 1.1),
-        _cost(passes, "box, one radius", FORWARD, 4.0),
-        _cost(passes, "box, largest radius", FORWARD, None),
-        _cost(steps, "PGD, 20 steps", STEP, 25.0),
+        cost(passes, "margin", FORWARD, 1.1),
+        cost(passes, "box, one radius", FORWARD, 4.0),
+        cost(passes, "box, largest radius", FORWARD, None),
+        cost(steps, "PGD, 20 steps", STEP, 25.0),
     ]
 
 
@@ -119,11 +106,6 @@ def _forward(network: PixelNet, x: Tensor) -> None:
         network(chunk)
 
 
-def _cost(seconds: Mapping[str, list[float]], what: str, over: str, target: float | None) -> Cost:
-    ratios = [a / b for a, b in zip(seconds[what], seconds[over], strict=True)]
-    return Cost(what, over, 1e3 * statistics.median(seconds[what]), statistics.median(ratios), target)
-
-
 def _restart_peak() -> float | None:
     """Forget the process's peak of memory; its present size in megabytes. None where the system cannot (not Linux)."""
     try:
@@ -138,7 +120,7 @@ def _memory(field: str) -> float:
     return int(next(line for line in lines if line.startswith(field)).split()[1]) / 1024
 
 
-def terminal(costs: list[Cost], large: Large | None) -> RenderableType:
+def terminal(costs: list[Ratio], large: Large | None) -> RenderableType:
     """The costs as a table, and a line about the large network."""
     table = Table(title=f"certificates: {RECIPE}, {', '.join(SETTINGS)}, {torch.get_num_threads()} threads")
     table.add_column("what")
@@ -146,9 +128,9 @@ def terminal(costs: list[Cost], large: Large | None) -> RenderableType:
     table.add_column("ratio", justify="right")
     table.add_column("to")
     table.add_column("at most", justify="right")
-    for cost in costs:
-        target = "" if cost.target is None else f"{cost.target:g}"
-        table.add_row(cost.what, f"{cost.milliseconds:.1f} ms", f"{cost.ratio:.2f}", cost.over, target)
+    for each in costs:
+        target = "" if each.target is None else f"{each.target:g}"
+        table.add_row(each.what, f"{each.milliseconds:.1f} ms", f"{each.ratio:.2f}", each.over, target)
     if large is None:
         return table
     memory = "memory unknown here" if large.megabytes is None else f"{large.megabytes:.0f} MB more memory"

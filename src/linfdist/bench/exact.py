@@ -2,7 +2,6 @@
 
 import statistics
 import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from linfdist.certificates.exact.network import FrozenLayer, grid_inputs
 from linfdist.models import DistNet
 from linfdist.ops.exact import dense, sparse
 
-from .timing import seconds_by_turn, undisturbed
+from .timing import Ratio, gain, seconds_by_turn, undisturbed
 
 SIDE, ROWS = 512, 2048  # of the layer with nothing to prune
 RANGE = 2**14  # its values lie within ±RANGE, so that all differences fit int16
@@ -28,23 +27,12 @@ SMALLER = 8.0  # times, the file
 
 
 @dataclass(frozen=True)
-class Speed:
-    """How many times faster than another: the median of ratios formed within a turn."""
-
-    what: str
-    over: str
-    milliseconds: float
-    ratio: float
-    target: float | None  # at least
-
-
-@dataclass(frozen=True)
 class Gains:
     """`kept`: share of the weights; bytes: of all tensors in float32, and of the exact file."""
 
     images: int
     kept: float
-    speeds: list[Speed]
+    speeds: list[Ratio]
     float_bytes: int
     exact_bytes: int
 
@@ -95,11 +83,11 @@ def measure(network: DistNet, images: Tensor, turns: int = 15) -> Gains:
         images=len(images),
         kept=facts["kept"] / facts["weights"],
         speeds=[
-            _speed(many, fastest, fastest, None),
-            _speed(many, "int16, dense", fastest, 1.7),
-            _speed(many, "int16, pruned", fastest, 5.0),
-            *(_speed(bare, name, next(iter(bare)), target) for name, target in zip(bare, (None, 1.7), strict=True)),
-            *(_speed(one, name, next(iter(one)), None) for name in one),
+            gain(many, fastest, fastest, None),
+            gain(many, "int16, dense", fastest, 1.7),
+            gain(many, "int16, pruned", fastest, 5.0),
+            *(gain(bare, name, next(iter(bare)), target) for name, target in zip(bare, (None, 1.7), strict=True)),
+            *(gain(one, name, next(iter(one)), None) for name in one),
         ],
         float_bytes=sum(tensor.numel() * tensor.element_size() for tensor in network.state_dict().values()),
         exact_bytes=_file_size(frozen),
@@ -136,11 +124,6 @@ def _file_size(frozen: exact.FrozenNet) -> int:
     with tempfile.TemporaryDirectory() as folder:
         exact.save(frozen, Path(folder) / "exact.safetensors")
         return (Path(folder) / "exact.safetensors").stat().st_size
-
-
-def _speed(seconds: Mapping[str, list[float]], what: str, over: str, target: float | None) -> Speed:
-    ratios = [b / a for a, b in zip(seconds[what], seconds[over], strict=True)]
-    return Speed(what, over, 1e3 * statistics.median(seconds[what]), statistics.median(ratios), target)
 
 
 def terminal(gains: Gains, title: str) -> RenderableType:

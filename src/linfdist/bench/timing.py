@@ -1,6 +1,7 @@
 """Fair races: contenders take turns on the same fresh inputs, and ratios are formed within a turn."""
 
 import gc
+import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -115,3 +116,28 @@ def seconds_by_turn(runs: Mapping[str, Callable[[], object]], turns: int) -> dic
             runs[name]()
             seconds[name].append(time.perf_counter() - start)
     return {name: each[1:] for name, each in seconds.items()}
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """One thing's time beside another's: `ratio` is the median of ratios formed within a turn, `target` what it should
+    be at most (costs) or at least (gains), if anything.
+    """
+
+    what: str
+    over: str
+    milliseconds: float
+    ratio: float
+    target: float | None
+
+
+def cost(seconds: Mapping[str, list[float]], what: str, over: str, target: float | None) -> Ratio:
+    """How many times as long `what` takes as `over`."""
+    ratios = [a / b for a, b in zip(seconds[what], seconds[over], strict=True)]
+    return Ratio(what, over, 1e3 * statistics.median(seconds[what]), statistics.median(ratios), target)
+
+
+def gain(seconds: Mapping[str, list[float]], what: str, over: str, target: float | None) -> Ratio:
+    """How many times faster `what` is than `over`."""
+    ratios = [b / a for a, b in zip(seconds[what], seconds[over], strict=True)]
+    return Ratio(what, over, 1e3 * statistics.median(seconds[what]), statistics.median(ratios), target)
