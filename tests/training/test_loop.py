@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import sys
 
@@ -127,6 +128,19 @@ def test_a_run_from_before_a_recipe_had_all_its_keys_resumes(finished, digits, t
     (out / "recipe.json").write_text(json.dumps(recipe))
     train(tiny(), out, data_dir=digits, quiet=True, resume=True)
     assert same_bits(tensors(out), tensors(finished))
+
+
+def test_resume_does_not_need_the_network_it_started_from(finished, digits, tmp_path):
+    start = shutil.copy(finished / "model.safetensors", tmp_path / "start.safetensors")
+    recipe = tiny(start=str(start))
+    whole = train(recipe, tmp_path / "whole", data_dir=digits, quiet=True)
+    out = tmp_path / "run"
+    with pytest.raises(ZeroDivisionError):
+        train(recipe, out, data_dir=digits, quiet=True, evaluate=stop_after(2, lambda: 1 / 0), checkpoint_seconds=0)
+    start.unlink()
+    train(recipe, out, data_dir=digits, quiet=True, resume=True)
+    assert same_bits(tensors(out), tensors(whole))
+    assert not same_bits(tensors(whole), tensors(finished))
 
 
 def test_resume_without_a_checkpoint_starts_afresh(finished, digits, tmp_path):

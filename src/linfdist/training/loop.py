@@ -23,7 +23,7 @@ from . import checkpoint
 from .average import Average
 from .batches import Batches
 from .distributed import Workers, workers
-from .objective import Objective, start_network
+from .objective import Objective, build_network, start_network
 from .optim import DistAdam
 from .progress import Metrics, Reporter
 from .schedule import State, state_at, total_steps
@@ -105,7 +105,8 @@ class _Run:
         self.total = total_steps(recipe, self.batches.steps_per_epoch)
 
         torch.manual_seed(recipe.seed)
-        self.network = start_network(recipe, data.info(recipe.data))
+        resumes = (out / checkpoint.FILE).exists()  # then the recipe's `start` is not needed any more, and may be gone
+        self.network = (build_network if resumes else start_network)(recipe, data.info(recipe.data))
         self.average = Average(self.network, recipe.average)
         self.objective = Objective(recipe, self.network).to(me.device)
         self.optimiser = DistAdam(
