@@ -7,7 +7,7 @@ import torch
 
 from linfdist import data, recipes
 from linfdist.models import ConvDistNetMLP, DistNet, load
-from linfdist.models.grow import deepen, widen
+from linfdist.models.grow import add_head, deepen, grow, widen
 from linfdist.training import train
 
 SMALL = {"width": 24, "epochs": 3}
@@ -122,3 +122,21 @@ def test_a_wider_network_at_finite_p_is_not_the_same(network, images):
     far = (widen(network, 2).features(few, 8.0) - network.features(few, 8.0).repeat(1, 2)).abs().max()
     assert far > 10 * near
     assert math.isfinite(float(far))
+
+
+@torch.no_grad()
+def test_growing_in_every_way(network, images):
+    larger = {"depth": network.config["depth"] + 2, "width": 3 * network.config["width"]}
+    grown = grow(network, {**network.config, **larger})
+    assert grown.config == {**network.config, **larger}
+    assert torch.allclose(grown(images), network(images), rtol=0, atol=1e-3)
+
+
+@torch.no_grad()
+def test_a_head_on_top_of_the_same_features(images):
+    network = DistNet((1, 8, 8), 10, 20, 3, [0.5], 0.3).eval()
+    headed = add_head(network, 7)
+    assert (headed.config["depth"], headed.config["head"]) == (2, 7)
+    assert torch.equal(headed.features(images), network.features(images))
+    with pytest.raises(TypeError, match="only a DistNet with hidden layers"):
+        add_head(headed, 7)

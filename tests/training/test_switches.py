@@ -5,12 +5,13 @@ import math
 import pytest
 import torch
 
-from linfdist.models import load, save
-from linfdist.models.grow import deepen
+from linfdist import data, recipes, zoo
+from linfdist.models import load
 from linfdist.nn import MeanShift
 from linfdist.ops.adam import decay_direction
 from linfdist.training.distributed import Workers
 from linfdist.training.loop import _Run
+from linfdist.training.objective import start_network
 from linfdist.training.schedule import state_at
 
 from .runs import tiny
@@ -155,18 +156,44 @@ def test_start_from_a_network(make, finished):
     assert not differing(run.network.state_dict(), load(finished).state_dict())
 
 
-def test_start_from_a_grown_network(make, finished, tmp_path):
-    save(deepen(load(finished)), tmp_path / "deep.safetensors", {})
-    run = make(width=12, depth=4, start=str(tmp_path / "deep.safetensors"))
+@pytest.mark.parametrize(
+    ("larger", "most"), [({"depth": 5}, 1e-4), ({"width": 36}, 0), ({"width": 24, "depth": 4}, 1e-4)]
+)
+def test_start_from_a_smaller_network(make, finished, larger, most):
+    run = make(**{"width": 12, "depth": 3, **larger}, start=str(finished))
     pixels = torch.rand(7, 1, 8, 8)
     with torch.no_grad():
-        torch.testing.assert_close(run.network.eval()(pixels), load(finished)(pixels), atol=1e-5, rtol=0)
+        torch.testing.assert_close(run.network.eval()(pixels), load(finished)(pixels), atol=most, rtol=0)
 
 
-def test_start_of_another_shape_is_refused(make, finished):
+def test_start_noise_is_added_to_what_is_grown(make, finished):
+    sizes = {"width": 24, "depth": 3, "start": str(finished)}
+    quiet, noisy = make(**sizes).network.state_dict(), make(**sizes, start_noise=0.1).network.state_dict()
+    name = next(name for name in quiet if name.endswith("weight"))
+    assert torch.equal(quiet[name][:12], noisy[name][:12])
+    assert float((quiet[name][12:] - noisy[name][12:]).std()) == pytest.approx(0.1, rel=0.2)
+
+
+def test_start_gets_the_head_of_the_recipe(make, finished):
+    head = {"model": "dist_net_mlp", "loss": "ibp", "kappa": 0.5, "eps_train": "0.1", "head": 16}
+    run = make(width=12, depth=2, threshold="none", ce_start="none", ce_end="none", **head, start=str(finished))
+    pixels = torch.rand(7, 1, 8, 8)
+    with torch.no_grad():
+        assert torch.equal(run.network.eval().features(pixels), load(finished).features(pixels))
+
+
+def test_start_from_the_zoo():
+    recipe = recipes.load("mnist-quick").override({"start": "mnist-0.3"})
+    network = start_network(recipe, data.info("mnist"))
+    assert not differing(network.state_dict(), zoo.load("mnist-0.3").state_dict())
+
+
+def test_start_that_cannot_grow_to_the_shape_is_refused(make, finished):
     with pytest.raises(
-        ValueError, match=r"is not the recipe's network \(width: 12 there, 80 here, depth: .*models\.grow"
+        ValueError, match=r"cannot become the recipe's network: .*\(width: 12 there, 80 here\).* by a whole factor"
     ):
-        make(start=str(finished))
-    with pytest.raises(FileNotFoundError, match=r"nowhere does not exist"):
+        make(width=80, depth=3, start=str(finished))
+    with pytest.raises(ValueError, match=r"depth: 3 there, 2 here"):
+        make(width=12, depth=2, start=str(finished))
+    with pytest.raises(FileNotFoundError, match=r"no network 'nowhere'"):
         make(start="nowhere")

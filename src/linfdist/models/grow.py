@@ -1,6 +1,8 @@
 """Larger networks that compute the same: starts for the training of deeper and wider ones. At p = inf only."""
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 
@@ -8,6 +10,42 @@ from ..nn import Box, DistLinear, MeanShift
 from .base import PixelNet
 from .config import from_config
 from .dist_net import DistNet, DistNetMLP
+
+HOW_WEIGHTS_ARE_DRAWN = {"identity_init"}  # the keys of a config that are no part of a network's shape
+
+
+def grow(network: PixelNet, config: Mapping[str, Any], noise: float = 0.0) -> PixelNet:
+    """The network in the shape of `config`: with a head, deeper and wider as needed. ValueError if that is another one.
+
+    noise: see `deepen` and `widen`.
+    """
+    if (network.config["class"], config["class"]) == ("DistNet", "DistNetMLP"):
+        network = add_head(network, config["head"])
+    factor, rest = divmod(config["width"], network.config["width"])
+    if factor > 1 and not rest:
+        network = widen(network, factor, noise)
+    while isinstance(network, DistNet | DistNetMLP) and network.config["depth"] < config["depth"]:
+        network = deepen(network, noise)
+    found = network.config
+    different = [key for key in config if found.get(key) != config[key] and key not in HOW_WEIGHTS_ARE_DRAWN]
+    if different:
+        changes = ", ".join(f"{key}: {found.get(key)!r} there, {config[key]!r} here" for key in different)
+        raise ValueError(
+            f"it has another shape ({changes}), and can only become deeper, wider by a whole factor, "
+            "or get a head in place of its last layer"
+        )
+    return network
+
+
+@torch.no_grad()
+def add_head(network: PixelNet, hidden: int) -> PixelNet:
+    """The hidden layers of a plain network, which make the same features, below a new head, which has to learn."""
+    if not isinstance(network, DistNet) or network.config["depth"] < 2:
+        raise TypeError("only a DistNet with hidden layers can get a head in place of its last layer")
+    config = network.config
+    headed = from_config({**config, "class": "DistNetMLP", "depth": config["depth"] - 1, "head": hidden})
+    headed.body.load_state_dict(network.body.state_dict())
+    return headed.train(network.training)
 
 
 @torch.no_grad()

@@ -69,7 +69,10 @@ class Recipe(BaseModel):
     start: str | None = Field(
         None,
         min_length=1,
-        description="model.safetensors or run to start from, of this very shape; none: fresh weights",
+        description="network to start from (name in the zoo, run, file), grown if it is smaller; none: fresh weights",
+    )
+    start_noise: NotNegative = Field(
+        0.0, description="standard deviation of what is added to the layers and neurons that `start` is grown by"
     )
 
     pad: int = Field(0, ge=0, description="padding, in pixels, of the random crops in training")
@@ -132,6 +135,7 @@ class Recipe(BaseModel):
         reasons = {
             "head": (self.model == "dist_net", "model = 'dist_net' has no head"),
             "hinge_mean_weight": (self.loss != "hinge", f"loss = {self.loss!r} has no mean over the classes"),
+            "start_noise": (self.start is None, "there is no start"),
             "pad_mode": (self.pad == 0, "pad = 0"),
             "weight_decay": (self.decay == "none", "decay = 'none'"),
             "average": (self.e3 == 0, "e3 = 0"),

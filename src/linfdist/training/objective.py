@@ -3,13 +3,14 @@
 from torch import Tensor, nn
 
 from ..data import Info
-from ..models import PixelNet, from_config, load
+from ..models import PixelNet, from_config
+from ..models.grow import grow
 from ..nn import DistConv2d, DistLinear, Head
 from ..recipes import Recipe
+from ..zoo import load
 from .losses import ScaledCrossEntropy, hinge_loss, ibp_loss
 from .schedule import State
 
-NO_SHAPE = {"identity_init"}  # of a config: says how fresh weights are drawn
 CLASSES = {"dist_net": "DistNet", "dist_net_mlp": "DistNetMLP", "conv_dist_net_mlp": "ConvDistNetMLP"}
 
 
@@ -24,19 +25,14 @@ def build_network(recipe: Recipe, info: Info) -> PixelNet:
 
 
 def start_network(recipe: Recipe, info: Info) -> PixelNet:
-    """The network that training begins with: fresh, or the recipe's `start`, which must have the same shape."""
+    """The network that training begins with: fresh, or the recipe's `start`, grown to the recipe's shape."""
     network = build_network(recipe, info)
     if recipe.start is None:
         return network
-    given = load(recipe.start)
-    wanted, found = network.config, given.config
-    different = [key for key in wanted | found if wanted.get(key) != found.get(key) and key not in NO_SHAPE]
-    if different:
-        changes = ", ".join(f"{key}: {found.get(key)!r} there, {wanted.get(key)!r} here" for key in different)
-        raise ValueError(
-            f"start = {recipe.start!r} is not the recipe's network ({changes}): set these values to match, "
-            "or make it larger with linfdist.models.grow"
-        )
+    try:
+        given = grow(load(recipe.start), network.config, recipe.start_noise)
+    except ValueError as error:
+        raise ValueError(f"start = {recipe.start!r} cannot become the recipe's network: {error}") from None
     network.load_state_dict(given.state_dict())
     return network
 
