@@ -136,7 +136,7 @@ Tensor network_op(Tensor images, int64_t shift, std::vector<int64_t> sizes, std:
   }
   STD_TORCH_CHECK(images.size(1) == sizes[0] && bias.numel() == neurons, "linfdist: images or biases do not fit the layers");
   Tensor y = torch::stable::new_empty(images, {images.size(0), sizes.back()}, ScalarType::Int);
-  with_type(weight, [&](auto t) {
+  const auto run = [&](auto t) {
     using T = decltype(t);
     ExactNet<T> job{};
     job.images = static_cast<const uint8_t*>(images.const_data_ptr());
@@ -147,7 +147,8 @@ Tensor network_op(Tensor images, int64_t shift, std::vector<int64_t> sizes, std:
     job.bias = ints(bias);
     job.y = static_cast<int32_t*>(y.mutable_data_ptr());
     if (y.numel()) STD_TORCH_CHECK(exact_network(job), "linfdist: an index or a neuron lies outside");
-  });
+  };
+  weight.scalar_type() == ScalarType::Byte ? run(uint8_t()) : with_type(weight, run);
   return y;
 }
 

@@ -20,7 +20,9 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 template <class T>
 const ExactTable<T>& table() {
-  if constexpr (std::is_same_v<T, int16_t>)
+  if constexpr (std::is_same_v<T, uint8_t>)
+    return *isa().u8;
+  else if constexpr (std::is_same_v<T, int16_t>)
     return *isa().i16;
   else
     return *isa().i32;
@@ -171,6 +173,7 @@ template bool exact_sparse(Exact<int16_t>);
 template bool exact_sparse(Exact<int32_t>);
 template bool exact_sided(Exact<int16_t>);
 template bool exact_sided(Exact<int32_t>);
+template bool exact_network(ExactNet<uint8_t>);
 template bool exact_network(ExactNet<int16_t>);
 template bool exact_network(ExactNet<int32_t>);
 

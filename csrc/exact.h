@@ -16,7 +16,7 @@ bool exact_sparse(Exact<T> job);
 template <class T>
 bool exact_sided(Exact<T> job);
 
-// Likewise. `widest` and `end` of the job are filled in here.
+// Likewise; T may be uint8_t too. `widest` and `end` of the job are filled in here.
 template <class T>
 bool exact_network(ExactNet<T> job);
 

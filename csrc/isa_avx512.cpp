@@ -4,5 +4,5 @@
 
 namespace linfdist {
 extern const Isa avx512_isa;
-const Isa avx512_isa = {"avx512", &f32_table, &f64_table, &i16_table, &i32_table};
+const Isa avx512_isa = {"avx512", &f32_table, &f64_table, &u8_table, &i16_table, &i32_table};
 }  // namespace linfdist

@@ -4,5 +4,5 @@
 
 namespace linfdist {
 extern const Isa neon_isa;
-const Isa neon_isa = {"neon", &f32_table, &f64_table, &i16_table, &i32_table};
+const Isa neon_isa = {"neon", &f32_table, &f64_table, &u8_table, &i16_table, &i32_table};
 }  // namespace linfdist

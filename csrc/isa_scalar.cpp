@@ -3,5 +3,5 @@
 
 namespace linfdist {
 extern const Isa scalar_isa;
-const Isa scalar_isa = {"scalar", &f32_table, &f64_table, &i16_table, &i32_table};
+const Isa scalar_isa = {"scalar", &f32_table, &f64_table, &u8_table, &i16_table, &i32_table};
 }  // namespace linfdist

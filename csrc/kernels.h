@@ -114,6 +114,7 @@ struct Exact {
 
 // A whole network of sided layers, one after the other: 8-bit images in, minus the last layer's outputs out. Numbers of
 // runs and entries count through all layers; layer l has runs [runs[l], runs[l + 1]). Task = panel.
+// T = uint8_t has no biases: x - w and w - x are cut off at 0, and whoever made the weights has proved that 255 is enough.
 template <class T>
 struct ExactNet {
   const uint8_t* images;   // (B, sizes[0])
@@ -135,6 +136,7 @@ constexpr int64_t kSparseLanes = 128 / static_cast<int64_t>(sizeof(T));
 
 template <class T>
 struct ExactTable {
+  // The first four: not for uint8_t.
   void (*rows)(const Exact<T>&, const T* rows, int64_t begin, int64_t end);  // few images, (B, I): vectors run along the inputs
   void (*dense)(const Exact<T>&, int64_t begin, int64_t end);
   bool (*sparse)(const Exact<T>&, int64_t begin, int64_t end);              // false if an index lies outside
@@ -163,6 +165,7 @@ struct Isa {
   const char* name;
   const Table<float>* f32;
   const Table<double>* f64;
+  const ExactTable<uint8_t>* u8;
   const ExactTable<int16_t>* i16;
   const ExactTable<int32_t>* i32;
 };

@@ -6,6 +6,8 @@
 #include "../buffer.h"
 #include "loops.h"
 
+#include <type_traits>
+
 namespace {
 using linfdist::Exact;
 
@@ -183,6 +185,24 @@ inline void sided_line(const typename V::T* panel, const int32_t* index, const t
   for (int v = 0; v < NV; ++v) V::store(value + v * V::W, m[v]);
 }
 
+// The same for bytes, whose differences are cut off at 0.
+template <class V, int NV, int64_t L>
+inline void sided_bytes(const uint8_t* panel, const int32_t* index, const uint8_t* weight, int64_t above, int64_t n, uint8_t* value) {
+  using R = typename V::R;
+  R m[NV];
+  for (int v = 0; v < NV; ++v) m[v] = V::load(value + v * V::W);
+  int64_t k = 0;
+  for (; k < above; ++k) {
+    const R w = V::set1(weight[k]);
+    for (int v = 0; v < NV; ++v) m[v] = V::max(m[v], V::excess(V::load(panel + index[k] * L + v * V::W), w));
+  }
+  for (; k < n; ++k) {
+    const R w = V::set1(weight[k]);
+    for (int v = 0; v < NV; ++v) m[v] = V::max(m[v], V::excess(w, V::load(panel + index[k] * L + v * V::W)));
+  }
+  for (int v = 0; v < NV; ++v) V::store(value + v * V::W, m[v]);
+}
+
 // Runs [begin, end) over `vectors` vectors of a panel. Where runs that follow each other look at the same few inputs, those
 // stay in L1.
 template <class V, int64_t L, class Job>
@@ -190,8 +210,13 @@ inline void sided_runs(const Job& job, int64_t begin, int64_t end, int64_t vecto
   for (int64_t r = begin; r < end; ++r) {
     const int64_t first = job.start[r], above = job.middle[r] - first, n = job.end[r] - first;
     for_groups<4>(0, vectors, [&](auto nv, int64_t v) {
-      sided_line<V, decltype(nv)::value, L>(panel + v * V::W, job.index + first, job.weight + first, above, n,
-                                            value + job.neuron[r] * L + v * V::W);
+      constexpr int NV = decltype(nv)::value;
+      const typename V::T* from = panel + v * V::W;
+      typename V::T* to = value + job.neuron[r] * L + v * V::W;
+      if constexpr (std::is_same_v<typename V::T, uint8_t>)
+        sided_bytes<V, NV, L>(from, job.index + first, job.weight + first, above, n, to);
+      else
+        sided_line<V, NV, L>(from, job.index + first, job.weight + first, above, n, to);
     });
   }
 }
@@ -269,6 +294,41 @@ class Narrowed {
   const Buffer<uint8_t> low_, high_;
 };
 
+// Byte c of line r becomes byte r of line c: halves of 4, 2 and 1 change places.
+inline void transpose_bytes(uint64_t (&line)[8]) {
+  constexpr uint64_t kMask[] = {0x00FF00FF00FF00FF, 0x0000FFFF0000FFFF, 0x00000000FFFFFFFF};
+#pragma GCC unroll 3
+  for (int half = 2; half >= 0; --half) {
+    const int apart = 1 << half;
+#pragma GCC unroll 8
+    for (int r = 0; r < 8; ++r)
+      if (!(r & apart)) {
+        const uint64_t swap = ((line[r] >> (8 * apart)) ^ line[r + apart]) & kMask[half];
+        line[r] ^= swap << (8 * apart), line[r + apart] ^= swap;
+      }
+  }
+}
+
+// Rows of 8-bit pixels -> lines of the panel, on the network's grid; lanes past the rows repeat the last one.
+template <class T, int64_t L>
+void pack_images(const linfdist::ExactNet<T>& job, int64_t row, int64_t rows, T* panel) {
+  static_assert(L % 8 == 0);
+  const int64_t inputs = job.sizes[0];
+  const uint8_t* image[L];
+  for (int64_t lane = 0; lane < L; ++lane) image[lane] = job.images + (row + min64(lane, rows - 1)) * inputs;
+  uint8_t pixels[8 * L];  // whole lines of bytes, which widen fast
+  for (int64_t i = 0; i < inputs; i += 8) {
+    const int64_t n = min64(8, inputs - i);
+    for (int64_t lane = 0; lane < L; lane += 8) {
+      uint64_t line[8] = {};
+      for (int k = 0; k < 8; ++k) __builtin_memcpy(&line[k], image[lane + k] + i, n == 8 ? 8 : n);
+      transpose_bytes(line);
+      for (int k = 0; k < 8; ++k) __builtin_memcpy(pixels + k * L + lane, &line[k], 8);
+    }
+    for (int64_t k = 0; k < n * L; ++k) panel[i * L + k] = static_cast<T>(pixels[k] << job.shift);
+  }
+}
+
 // A panel goes through all layers before the next one: its values never leave L2.
 template <class V>
 void exact_network(const linfdist::ExactNet<typename V::T>& job, int64_t begin, int64_t end) {
@@ -278,21 +338,18 @@ void exact_network(const linfdist::ExactNet<typename V::T>& job, int64_t begin, 
   const Narrowed<T> narrowed(job);
   linfdist::ExactNet<T> first = job;
   for (int64_t task = begin; task < end; ++task) {
-    const int64_t row = task * L, rows = min64(L, job.batch - row), inputs = job.sizes[0];
+    const int64_t row = task * L, rows = min64(L, job.batch - row);
     const int64_t ahead = min64(kTogether, end - task);
     if ((task - begin) % kTogether == 0) first = ahead < kTogether / 4 ? job : narrowed(row, min64(ahead * L, job.batch - row));
     T *x = one, *y = other;
-    for (int64_t i0 = 0; i0 < inputs; i0 += 64)  // so that the lines written to stay in L1
-      for (int64_t lane = 0; lane < L; ++lane) {
-        const uint8_t* image = job.images + (row + min64(lane, rows - 1)) * inputs;
-        for (int64_t i = i0; i < min64(i0 + 64, inputs); ++i) x[i * L + lane] = static_cast<T>(image[i] << job.shift);
-      }
+    pack_images<T, L>(job, row, rows, x);
     const int32_t* bias = job.bias;
     for (int64_t l = 0; l < job.layers; ++l) {
       const int64_t neurons = job.sizes[l + 1];
       fill<T>(y, neurons * L, 0);
       sided_runs<V, L>(l == 0 ? first : job, job.runs[l], job.runs[l + 1], ceil_div(rows, V::W), x, y);
-      for (int64_t o = 0; o < neurons; ++o) store_line<V>(y + o * L, bias[o], y + o * L, L);
+      if constexpr (!std::is_same_v<T, uint8_t>)
+        for (int64_t o = 0; o < neurons; ++o) store_line<V>(y + o * L, bias[o], y + o * L, L);
       bias += neurons;
       T* const swap = x;
       x = y, y = swap;

@@ -135,6 +135,18 @@ struct I32 {
   static R max_dist(R m, R x, R w) { return max(m, _mm256_abs_epi32(sub(x, w))); }
 };
 
+struct U8 {
+  using T = uint8_t;
+  using R = __m256i;
+  static constexpr int W = 32;
+
+  static R load(const T* p) { return _mm256_loadu_si256(reinterpret_cast<const R*>(p)); }
+  static void store(T* p, R a) { _mm256_storeu_si256(reinterpret_cast<R*>(p), a); }
+  static R set1(T a) { return _mm256_set1_epi8(static_cast<char>(a)); }
+  static R max(R a, R b) { return _mm256_max_epu8(a, b); }
+  static R excess(R a, R b) { return _mm256_subs_epu8(a, b); }
+};
+
 // Products of small numbers far below the sum must not cost a denormal each. For the scope of a kernel only.
 struct FlushDenormals {
   unsigned saved = _mm_getcsr();

@@ -147,6 +147,18 @@ struct I32 {
   static R max_dist(R m, R x, R w) { return max(m, _mm512_abs_epi32(sub(x, w))); }
 };
 
+struct U8 {
+  using T = uint8_t;
+  using R = __m512i;
+  static constexpr int W = 64;
+
+  static R load(const T* p) { return _mm512_loadu_si512(p); }
+  static void store(T* p, R a) { _mm512_storeu_si512(p, a); }
+  static R set1(T a) { return _mm512_set1_epi8(static_cast<char>(a)); }
+  static R max(R a, R b) { return _mm512_max_epu8(a, b); }
+  static R excess(R a, R b) { return _mm512_subs_epu8(a, b); }
+};
+
 struct FlushDenormals {  // as in avx2.h
   unsigned saved = _mm_getcsr();
   explicit FlushDenormals(bool on) { _mm_setcsr(on ? saved | 0x8040 : saved); }

@@ -114,6 +114,18 @@ struct I32 {
   static R max_dist(R m, R x, R w) { return vmaxq_s32(m, vabdq_s32(x, w)); }
 };
 
+struct U8 {
+  using T = uint8_t;
+  using R = uint8x16_t;
+  static constexpr int W = 16;
+
+  static R load(const T* p) { return vld1q_u8(p); }
+  static void store(T* p, R a) { vst1q_u8(p, a); }
+  static R set1(T a) { return vdupq_n_u8(a); }
+  static R max(R a, R b) { return vmaxq_u8(a, b); }
+  static R excess(R a, R b) { return vqsubq_u8(a, b); }
+};
+
 struct FlushDenormals {  // bit 24 of FPCR; as in avx2.h
   uint64_t saved;
   explicit FlushDenormals(bool on) {

@@ -69,6 +69,18 @@ struct ScalarInt {
 using I16 = ScalarInt<int16_t>;
 using I32 = ScalarInt<int32_t>;
 
+struct U8 {
+  using T = uint8_t;
+  using R = uint8_t;
+  static constexpr int W = 1;
+
+  static R load(const T* p) { return *p; }
+  static void store(T* p, R a) { *p = a; }
+  static R set1(T a) { return a; }
+  static R max(R a, R b) { return a > b ? a : b; }
+  static R excess(R a, R b) { return static_cast<R>(a > b ? a - b : 0); }
+};
+
 struct FlushDenormals {  // the baseline has no portable way, and no need
   explicit FlushDenormals(bool) {}
   ~FlushDenormals() {}

@@ -207,7 +207,7 @@ def test_the_engine_computes_the_reference(trained):
 
 
 @pytest.mark.parametrize("crop", [None, 2])
-@pytest.mark.parametrize("k", [3, 6, 7])  # all int16, both types, all int32
+@pytest.mark.parametrize("k", [0, 3, 6, 7])  # all in 8 bits, all int16, both types, all int32
 def test_every_way_of_evaluation_is_the_same_function(monkeypatch, k, crop):
     """One image, all layers in one kernel, layer by layer: pruned and dense."""
     x = images(70, (1, 3, 3))
@@ -218,5 +218,28 @@ def test_every_way_of_evaluation_is_the_same_function(monkeypatch, k, crop):
         one_type = len({layer.weight.dtype for layer in frozen.layers}) == 1
         assert one_type == (k != 6)
         assert (frozen._chain is not None) == (one_type and below > 0)
+        assert frozen.in_bytes == (k == 0)
         for count in (0, 1, 2, len(x)):
             assert torch.equal(frozen(x[:count]), reference(frozen, x[:count]))
+
+
+@given(st.data())
+def test_eight_bits_are_enough(data):
+    """A dist net moves by no more than its input: 255 levels in, 255 levels out, whatever the weights are."""
+    seed, depth = data.draw(st.integers(0, 2**32 - 1)), data.draw(st.integers(1, 4))
+    net = random_net(seed, width=data.draw(st.integers(1, 40)), depth=depth)
+    with torch.no_grad():
+        for weight in net.parameters():
+            weight.mul_(data.draw(st.sampled_from([0.01, 1.0, 30.0])))
+    generator = torch.Generator().manual_seed(seed)
+    ends = torch.randint(256, (2, 1, 3, 3), generator=generator).to(torch.uint8)
+    small = (ends.amin(0), torch.minimum(ends.amin(0).int() + 31, ends.amax(0).int()).to(torch.uint8))
+    k, domain = data.draw(st.sampled_from([(0, None), (0, (ends.amin(0), ends.amax(0))), (3, small)]))
+    frozen = exact.freeze(net, k=k, domain=domain)
+    assert frozen.in_bytes
+    x = images(200, seed=seed)
+    if domain is not None:
+        x = torch.minimum(torch.maximum(x, domain[0]), domain[1])
+    assert torch.equal(frozen(x), reference(frozen, x))
+    chain = frozen._chain
+    assert chain is None or chain.sides.weight.dtype == torch.uint8

@@ -191,6 +191,47 @@ def test_a_whole_network(either, dtype, batch, span):
         assert torch.equal(exact.network(images, k, chain), -x.T.int())
 
 
+@pytest.mark.parametrize("batch", [0, 1, 31, 64, 127, 128, 129, 1100])
+@pytest.mark.parametrize("span", [256, 30, 2])
+def test_a_whole_network_of_bytes(either, batch, span):
+    """max(0, x - w, w - x) with everything in 0 ... 255, at both ends too."""
+    sizes = [187, 9, 33, 3]  # images of no whole number of eight bytes
+    images = torch.randint(257 - span, (sizes[0],)) + torch.randint(span, (batch, sizes[0]))
+    images[: batch // 3] = 255 * torch.randint(2, (batch // 3, sizes[0]))
+    x, layers = images.T, []
+    for inputs, neurons in pairwise(sizes):
+        runs = torch.randperm(neurons)
+        counts = torch.randint(1, inputs + 1, (neurons,))
+        start = torch.cat([torch.zeros(1).long(), counts.cumsum(0)])
+        middle = start[:-1] + (torch.rand(neurons) * (counts + 1)).long()
+        index, weight = torch.randint(inputs, (int(start[-1]),)), torch.randint(256, (int(start[-1]),))
+        sides = exact.Sides(runs.int(), start, middle, index.int(), weight.to(torch.uint8))
+        layers.append((sides, torch.zeros(neurons, dtype=torch.int32)))
+        y = torch.zeros(neurons, batch, dtype=torch.int64)
+        for run, o in enumerate(runs.tolist()):
+            for entry in range(int(start[run]), int(start[run + 1])):
+                d = x[index[entry]] - weight[entry]
+                y[o] = torch.maximum(y[o], d if entry < middle[run] else -d)
+        x = y
+    chain = exact.chain(sizes[0], layers)
+    for threads in (1, 3):
+        torch.set_num_threads(threads)
+        assert torch.equal(exact.network(images.to(torch.uint8), 0, chain), -x.T.int())
+
+
+def test_bytes_that_do_not_fit_are_refused(either):
+    entry = exact.Sides(
+        torch.zeros(1, dtype=torch.int32), torch.tensor([0, 1]), torch.tensor([1]), torch.zeros(1, dtype=torch.int32),
+        torch.zeros(1, dtype=torch.uint8),
+    )  # fmt: skip
+    pixel = torch.tensor([[200]], dtype=torch.uint8)
+    with pytest.raises(ValueError, match="layers of bytes have no biases"):
+        exact.network(pixel, 0, exact.chain(1, [(entry, torch.ones(1, dtype=torch.int32))]))
+    if either == "reference":
+        with pytest.raises(OverflowError, match="outputs reach 400"):
+            exact.network(pixel, 1, exact.chain(1, [(entry, torch.zeros(1, dtype=torch.int32))]))
+
+
 def test_a_chain_must_fit_and_so_must_the_images(either):
     start, index = torch.tensor([0, 1]), torch.tensor([2], dtype=torch.int32)
     weight, b = torch.tensor([-5], dtype=torch.int16), torch.zeros(1, dtype=torch.int32)

@@ -45,7 +45,7 @@ def measure(network: DistNet, images: Tensor, turns: int = 15) -> Gains:
     engine leaves out weights, those that cannot matter to the batch at hand, and looks for them in every call. So does
     the dense integer kernel; pruned means that what no image can need is gone beforehand.
     """
-    frozen = exact.freeze(network)
+    frozen, levels = exact.freeze(network), exact.freeze(network, k=0)
     unpruned = _unpruned(network, frozen)
     pixels = images.float() / 255
     alone = range(0, len(images), -(-len(images) // SINGLE))
@@ -61,6 +61,7 @@ def measure(network: DistNet, images: Tensor, turns: int = 15) -> Gains:
                 at_once: lambda: network(pixels),
                 "int16, dense": lambda: _dense(unpruned, frozen, images),
                 "int16, pruned": lambda: frozen(images),
+                "8 bits (k = 0), pruned": lambda: levels(images),
             },
             turns,
         )
@@ -86,6 +87,7 @@ def measure(network: DistNet, images: Tensor, turns: int = 15) -> Gains:
             gain(many, fastest, fastest, None),
             gain(many, "int16, dense", fastest, 1.7),
             gain(many, "int16, pruned", fastest, 5.0),
+            gain(many, "8 bits (k = 0), pruned", fastest, None),
             *(gain(bare, name, next(iter(bare)), target) for name, target in zip(bare, (None, 1.7), strict=True)),
             *(gain(one, name, next(iter(one)), None) for name in one),
         ],

@@ -48,7 +48,12 @@ def export(
     k: Annotated[
         int | None,
         typer.Option(
-            "--k", metavar="K", min=0, max=7, help="Grid of 1/(255·2^K) pixels.", show_default="the finest for int16"
+            "--k",
+            metavar="K",
+            min=0,
+            max=7,
+            help="Grid of 1/(255·2^K) pixels; 0 runs in 8 bits.",
+            show_default="the finest for int16",
         ),
     ] = None,
     domain: Annotated[
@@ -154,6 +159,8 @@ def _show(frozen: exact.FrozenNet, compared: tuple[str, Comparison] | None, sour
     types = ", ".join("int16" if layer.weight.dtype == torch.int16 else "int32" for layer in frozen.layers)
     if frozen.head is not None:
         types += f", and a head of {len(frozen.head.b1)} hidden neurons in float64"
+    if frozen.in_bytes:
+        types += "; batches of images run in 8 bits"
     lines = Table.grid(padding=(0, 2))
     lines.add_column(style="bold")
     lines.add_row("grid", f"1/{255 * 2**frozen.k} pixel (k = {frozen.k})")

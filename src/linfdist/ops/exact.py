@@ -201,14 +201,20 @@ def network(images: Tensor, k: int, layers: Chain) -> Tensor:
     """Minus the output of all layers, one after the other, for images times 2^k: (B, I) uint8 -> (B, O) int32.
 
     The same as `sided` for each layer, in one go: some images at a time pass through all layers, and nothing in between
-    goes to memory.
+    goes to memory. Weights may be uint8, twice as many a vector as int16, if all biases are 0 and the caller has proved
+    that no output exceeds 255.
     """
     if images.dtype != torch.uint8 or images.dim() != 2 or images.shape[1] != layers.sizes[0]:
         raise ValueError(f"need images uint8 (B, {layers.sizes[0]}), got {images.dtype} {tuple(images.shape)}")
+    if layers.sides.weight.dtype == torch.uint8 and layers.b.any():
+        raise ValueError("layers of bytes have no biases")
     if _native(images):
         return native.exact_network(images.contiguous(), k, layers.sizes, layers.runs, *layers.sides, layers.b)
-    x = (images.T.to(torch.int64) << k).to(layers.sides.weight.dtype)  # (I, B)
     neuron, start, middle, inputs, weight = layers.sides
+    bytes_ = weight.dtype == torch.uint8
+    if bytes_:
+        weight = weight.to(torch.int16)
+    x = (images.T.to(torch.int64) << k).to(weight.dtype)  # (I, B)
     first = 0  # of the layer's neurons
     for (begin, end), size in zip(pairwise(layers.runs), layers.sizes[1:], strict=True):
         entry = start[begin]
@@ -218,6 +224,8 @@ def network(images: Tensor, k: int, layers: Chain) -> Tensor:
             layers.b[first : first + size],
         )  # fmt: skip
         first += size
+        if bytes_ and x.numel() and int(x.max()) > 255:
+            raise OverflowError(f"outputs reach {int(x.max())}, which torch.uint8 cannot hold: use a wider type")
     return -x.T.to(torch.int32).contiguous()
 
 

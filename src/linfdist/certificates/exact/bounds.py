@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+BYTE = 2**8 - 1
 INT16 = 2**15 - 1
 INT32 = 2**31 - 1
 _CHUNK = 2**22  # entries of a layer that are looked at together

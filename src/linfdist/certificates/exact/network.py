@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ...ops import exact as kernels
-from .bounds import INT16, INT32, largest, near_far, reach, rows
+from .bounds import BYTE, INT16, INT32, largest, near_far, reach, rows
 from .head import FrozenHead
 
 SIDED_BELOW = 0.6  # entries of `Sides`, as a share of all weights, up to which they are faster than the dense kernel
@@ -79,6 +79,24 @@ class FrozenLayer:
         start, index, weight, _ = self.entries
         return kernels.one_sided(start, index, weight, self.low, self.high)
 
+    @cached_property
+    def bytes(self) -> kernels.Sides | None:
+        """The sides for inputs and outputs less their lowest values, if those fit 8 bits.
+
+        An output is its floor, the least it can be, and what goes beyond it: the largest of x - (w + floor) and
+        (w - floor) - x, or 0. It varies by no more than the inputs do: so if 8 bits hold these, they hold that, and
+        each w ± floor less the input's lowest value, or its side could never win.
+        """
+        if int((self.high - self.low).max()) > BYTE:
+            return None
+        neuron, start, middle, inputs, weight = self.sides
+        floor = (self.range[0] - self.bias)[neuron.long()].repeat_interleave(start.diff())  # (K,)
+        above = torch.arange(len(weight)) < middle.repeat_interleave(start.diff())
+        shifted = weight + torch.where(above, floor, -floor) - self.low[inputs.long()]
+        if len(shifted) and not 0 <= int(shifted.min()) <= int(shifted.max()) <= BYTE:
+            raise AssertionError(f"weights of {shifted.min()} ... {shifted.max()} do not fit 8 bits")
+        return kernels.Sides(neuron, start, middle, inputs, shifted.to(torch.uint8))
+
     def __call__(self, x: Tensor) -> Tensor:
         """(I, B) -> (O, B), feature-major, in the layer's own integer type. For one image dense is the faster form."""
         x = x.to(self.weight.dtype)
@@ -147,7 +165,10 @@ class FrozenNet:
     def _negated(self, images: Tensor) -> Tensor:
         self.check(images)
         if len(images) > 1 and self._chain is not None:
-            return kernels.network(cropped(images, self.crop), self.k, self._chain)
+            if not self.in_bytes:
+                return kernels.network(cropped(images, self.crop), self.k, self._chain)
+            above = images if self.whole_cube else images - self.lower
+            return kernels.network(cropped(above, self.crop), self.k, self._chain) - self.layers[-1].range[0].int()
         x = grid_inputs(images, self.crop, self.k).T.contiguous()  # (I, B)
         for layer in self.layers:
             x = layer(x)
@@ -155,15 +176,21 @@ class FrozenNet:
 
     @cached_property
     def _chain(self) -> kernels.Chain | None:
-        """All layers in one, the fastest way for more than one image; None where one layer is int32 and another is not,
-        or so much is left of the weights that dense layers are faster.
+        """All layers in one, the fastest way for more than one image, in 8 bits where these do; None where one
+        layer is int32 and another is not, or so much is left of the weights that dense layers are faster.
         """
-        sides = [layer.sides for layer in self.layers]
-        entries, weights = sum(len(each.weight) for each in sides), sum(layer.weight.numel() for layer in self.layers)
-        if len({each.weight.dtype for each in sides}) > 1 or entries > SIDED_BELOW * weights:
+        layers = [(layer.bytes, torch.zeros_like(layer.bias)) for layer in self.layers if layer.bytes]
+        if not self.in_bytes:
+            layers = [(layer.sides, layer.bias) for layer in self.layers]
+        entries, weights = sum(len(each.weight) for each, _ in layers), sum(each.weight.numel() for each in self.layers)
+        if len({each.weight.dtype for each, _ in layers}) > 1 or entries > SIDED_BELOW * weights:
             return None
-        layers = [(each, layer.bias) for each, layer in zip(sides, self.layers, strict=True)]
         return kernels.chain(self.layers[0].weight.shape[1], layers)
+
+    @property
+    def in_bytes(self) -> bool:
+        """Whether batches of images run in 8 bits."""
+        return self.layers[0].bytes is not None  # and then the others: ranges do not grow from layer to layer
 
     def check(self, images: Tensor) -> None:
         """Raise unless these are images that the network was frozen for."""
