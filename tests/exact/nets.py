@@ -1,13 +1,14 @@
 """Small networks, and what they must compute when frozen, written down a second time."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from fractions import Fraction
 
 import torch
 from torch import Tensor, nn
 
-from linfdist.certificates.exact import FrozenHead
+from linfdist.certificates.exact import FrozenHead, FrozenNet, freeze
 from linfdist.models import DistNet, DistNetMLP
 from linfdist.nn import DistLinear, MeanShift, Normalize
 
@@ -41,6 +42,46 @@ def images(count: int, shape=(1, 3, 3), seed: int = 0) -> Tensor:
     corners = 255 * torch.randint(2, (count, *shape), generator=generator)
     ends = torch.stack([torch.zeros(shape), torch.full(shape, 255)])
     return torch.cat([anything, corners, ends]).to(torch.uint8)
+
+
+@dataclass(frozen=True)
+class TwoPixels:
+    """A frozen network and the class (256, 256) of every image of two pixels, -1 outside its domain."""
+
+    frozen: FrozenNet
+    classes: Tensor
+    some: Tensor
+
+    @classmethod
+    def of(cls, net: DistNet | DistNetMLP, k: int, seed: int, narrow: bool) -> "TwoPixels":
+        """For all images, or a random domain (narrow); `some` are twelve images of it."""
+        generator = torch.Generator().manual_seed(seed)
+        ends = (
+            torch.randint(256, (2, 1, 1, 2), generator=generator)
+            if narrow
+            else torch.tensor([0, 255]).reshape(2, 1, 1, 1)
+        )
+        lower, upper = (bound.expand(1, 1, 2).to(torch.uint8) for bound in (ends.amin(0), ends.amax(0)))
+        frozen = freeze(net, k=k, domain=(lower, upper))
+        every = torch.cartesian_prod(torch.arange(256), torch.arange(256)).to(torch.uint8).reshape(-1, 1, 1, 2)
+        inside = ((lower <= every) & (upper >= every)).flatten(1).all(1)
+        classes = torch.full((256 * 256,), -1)
+        classes[inside] = frozen(every[inside]).argmax(1)
+        some = every[inside][torch.randint(int(inside.sum()), (12,), generator=generator)]
+        return cls(frozen, classes.reshape(256, 256), some)
+
+    def steady_levels(self, image: Tensor) -> int:
+        """How many levels both pixels may change, within the domain, before the class does: by looking."""
+        place = image.flatten().tolist()
+        lower, upper = (bound.flatten().tolist() for bound in (self.frozen.lower, self.frozen.upper))
+        for levels in range(1, 256):
+            near = [
+                slice(max(a - levels, low), min(a + levels, high) + 1)
+                for a, low, high in zip(place, lower, upper, strict=True)
+            ]
+            if (self.classes[tuple(near)] != self.classes[tuple(place)]).any():
+                return levels - 1
+        return 255
 
 
 def exact_logits(net: DistNet, image: Tensor) -> list[Fraction]:

@@ -18,19 +18,7 @@ from linfdist.certificates.exact import twin
 from linfdist.certificates.exact.certificate import box_holds, certified_at, gaps
 from linfdist.models import DistNet
 
-from .nets import images, random_net
-
-ALL = torch.cartesian_prod(torch.arange(256), torch.arange(256)).to(torch.uint8).reshape(-1, 1, 1, 2)
-
-
-def steady_levels(classes: torch.Tensor, a: int, b: int, lower: torch.Tensor, upper: torch.Tensor) -> int:
-    """How many levels both pixels may change, within the domain, before the class (256, 256) does: by looking."""
-    for levels in range(1, 256):
-        rows = slice(max(a - levels, int(lower[0])), min(a + levels, int(upper[0])) + 1)
-        columns = slice(max(b - levels, int(lower[1])), min(b + levels, int(upper[1])) + 1)
-        if (classes[rows, columns] != classes[a, b]).any():
-            return levels - 1
-    return 255
+from .nets import TwoPixels, images, random_net
 
 
 @settings(max_examples=8)
@@ -38,22 +26,11 @@ def steady_levels(classes: torch.Tensor, a: int, b: int, lower: torch.Tensor, up
 def test_no_image_contradicts_a_certificate(seed, k, narrow):
     """All 65,536 images of two pixels: margin <= box <= truth, for each image that is looked at."""
     net = random_net(seed, shape=(1, 1, 2), width=6, depth=2, classes=3)
-    generator = torch.Generator().manual_seed(seed)
-    lower, upper = torch.tensor([0, 0]), torch.tensor([255, 255])
-    if narrow:
-        ends = torch.randint(256, (2, 2), generator=generator)
-        lower, upper = ends.amin(0), ends.amax(0)
-    domain = tuple(bound.to(torch.uint8).reshape(1, 1, 2) for bound in (lower, upper))
-    frozen = exact.freeze(net, k=k, domain=domain)
-    inside = ((domain[0] <= ALL) & (domain[1] >= ALL)).flatten(1).all(1)
-    classes = torch.full((256 * 256,), -1)
-    classes[inside] = frozen(ALL[inside]).argmax(1)
-    classes = classes.reshape(256, 256)
-    some = ALL[inside][torch.randint(int(inside.sum()), (12,), generator=generator)]
+    all_images = TwoPixels.of(net, k, seed, narrow)
+    frozen, some = all_images.frozen, all_images.some
     for image, one, two in zip(some, exact.certify(frozen, some, "margin"), exact.certify(frozen, some), strict=True):
-        a, b = image.flatten().tolist()
-        truth = steady_levels(classes, a, b, lower, upper)
-        assert one.prediction == two.prediction == classes[a, b]
+        truth = all_images.steady_levels(image)
+        assert one.prediction == two.prediction == all_images.classes[tuple(image.flatten().tolist())]
         assert 0 <= one.levels <= two.levels <= truth
         assert one.levels == min(255, max(0, math.ceil(one.radius) - 1))  # closer than the radius, which is open
         assert two.radius == two.levels

@@ -19,8 +19,7 @@ from linfdist.certificates.exact.report import compare
 from linfdist.certificates.head_bounds import HeadBounds
 from linfdist.nn import DistLinear
 
-from .nets import exact_head, exact_outputs, images, random_mlp, random_net
-from .test_certificate import ALL, steady_levels
+from .nets import TwoPixels, exact_head, exact_outputs, images, random_mlp, random_net
 
 
 def float_head(net) -> exact.FrozenHead:
@@ -93,22 +92,11 @@ def test_features_keep_every_bit(seed, k, narrow):
 def test_no_image_contradicts_a_certificate(seed, k, narrow):
     """All 65,536 images of two pixels: what is proved is true."""
     net = random_mlp(seed, shape=(1, 1, 2), width=6, depth=2, classes=3)
-    generator = torch.Generator().manual_seed(seed)
-    lower, upper = torch.tensor([0, 0]), torch.tensor([255, 255])
-    if narrow:
-        ends = torch.randint(256, (2, 2), generator=generator)
-        lower, upper = ends.amin(0), ends.amax(0)
-    domain = tuple(bound.to(torch.uint8).reshape(1, 1, 2) for bound in (lower, upper))
-    frozen = exact.freeze(net, k=k, domain=domain)
-    inside = ((domain[0] <= ALL) & (domain[1] >= ALL)).flatten(1).all(1)
-    classes = torch.full((256 * 256,), -1)
-    classes[inside] = frozen(ALL[inside]).argmax(1)
-    classes = classes.reshape(256, 256)
-    some = ALL[inside][torch.randint(int(inside.sum()), (12,), generator=generator)]
+    all_images = TwoPixels.of(net, k, seed, narrow)
+    frozen, some = all_images.frozen, all_images.some
     for image, proof in zip(some, exact.certify(frozen, some), strict=True):
-        a, b = image.flatten().tolist()
-        assert proof.prediction == classes[a, b]
-        assert 0 <= proof.levels <= steady_levels(classes, a, b, lower, upper)
+        assert proof.prediction == all_images.classes[tuple(image.flatten().tolist())]
+        assert 0 <= proof.levels <= all_images.steady_levels(image)
         assert (proof.margin, proof.method, proof.ball, proof.radius) == (None, "box", "closed", proof.levels)
 
 

@@ -1,6 +1,7 @@
 """The paper's three networks: all dist layers (Table 5), dist layers with an MLP on top, and its convolutional kin."""
 
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -51,11 +52,10 @@ class DistNet(PixelNet):
         return Box(-far, -near)
 
 
-class DistNetMLP(PixelNet):
-    """ℓ∞-dist Net+MLP (Section 6): `depth` dist layers of `width` neurons each, all with shift, then the `Head`.
+class _HeadNet(PixelNet):
+    """Dist layers, all with shift, then the `Head`. `name` is that of the class to build it by."""
 
-    head: neurons of its hidden layer. The other arguments are those of `DistNet`.
-    """
+    name: str
 
     def __init__(
         self,
@@ -72,63 +72,64 @@ class DistNetMLP(PixelNet):
     ) -> None:
         super().__init__(check_sizes(shape, mean, crop, classes=classes, width=width, depth=depth, head=head), crop)
         self.config = {
-            "class": "DistNetMLP", "shape": list(shape), "classes": classes, "width": width, "depth": depth,
+            "class": self.name, "shape": list(shape), "classes": classes, "width": width, "depth": depth,
             "mean": list(mean), "std": std, "identity_init": identity_init, "mean_shift": mean_shift, "crop": crop,
             "head": head,
         }  # fmt: skip
-        sizes = [shape[0] * math.prod(self.size), *[width] * depth]
-        hidden = hidden_layers(sizes, identity_init, mean_shift)
-        self.body = Stack(*first_layers(mean, std, crop), Flatten(), *hidden)
-        self.head = Head(width, head, classes)
+        layers, features = self._dist_layers(width, depth, identity_init, mean_shift)
+        self.body = Stack(*first_layers(mean, std, crop), *layers)
+        self.head = Head(features, head, classes)
+
+    @abstractmethod
+    def _dist_layers(
+        self, width: int, depth: int, identity_init: bool, mean_shift: bool
+    ) -> tuple[list[LipschitzModule], int]:
+        """From normalised images (B, C, H, W) to features (B, F), and F."""
 
     def forward(self, x: Tensor, p: float | Tensor = math.inf) -> Tensor:
-        x = self.features(x, p)  # (B, C, H, W) -> (B, width)
+        x = self.features(x, p)  # (B, C, H, W) -> (B, F)
         return self.head(x)  # (B, classes)
 
 
-class ConvDistNetMLP(PixelNet):
+class DistNetMLP(_HeadNet):
+    """ℓ∞-dist Net+MLP (Section 6): `depth` dist layers of `width` neurons each, all with shift, then the `Head`.
+
+    head: neurons of its hidden layer. The other arguments are those of `DistNet`.
+    """
+
+    name = "DistNetMLP"
+
+    def _dist_layers(
+        self, width: int, depth: int, identity_init: bool, mean_shift: bool
+    ) -> tuple[list[LipschitzModule], int]:
+        sizes = [self.shape[0] * math.prod(self.size), *[width] * depth]
+        return [Flatten(), *hidden_layers(sizes, identity_init, mean_shift)], width
+
+
+class ConvDistNetMLP(_HeadNet):
     """Convolutional ℓ∞-dist Net+MLP (Table 8, there with width = 128 and depth = 6, where padding 1 gives its FLOPs).
 
     depth - 1 convolutions, 3×3 with padding 1: two of `width` channels, the others of twice as many, the third with
     stride 2; then a dist layer of 4 `width` neurons; all with shift; then the `Head`. See `DistNetMLP`.
     """
 
-    def __init__(
-        self,
-        shape: Sequence[int],
-        classes: int,
-        width: int,
-        depth: int,
-        mean: Sequence[float],
-        std: float,
-        identity_init: bool = True,
-        mean_shift: bool = True,
-        crop: int | None = None,
-        head: int = 512,
-    ) -> None:
-        super().__init__(check_sizes(shape, mean, crop, classes=classes, width=width, depth=depth, head=head), crop)
-        self.config = {
-            "class": "ConvDistNetMLP", "shape": list(shape), "classes": classes, "width": width, "depth": depth,
-            "mean": list(mean), "std": std, "identity_init": identity_init, "mean_shift": mean_shift, "crop": crop,
-            "head": head,
-        }  # fmt: skip
-        channels = [shape[0], *[width if i < 2 else 2 * width for i in range(depth - 1)]]
-        images: list[LipschitzModule] = []
+    name = "ConvDistNetMLP"
+
+    def _dist_layers(
+        self, width: int, depth: int, identity_init: bool, mean_shift: bool
+    ) -> tuple[list[LipschitzModule], int]:
+        channels = [self.shape[0], *[width if i < 2 else 2 * width for i in range(depth - 1)]]
+        layers: list[LipschitzModule] = []
         height, breadth = self.size
         for i, (inputs, outputs) in enumerate(pairwise(channels)):
             identity = identity_init and inputs <= outputs
             conv = DistConv2d(
                 inputs, outputs, 3, stride=2 if i == 2 else 1, padding=1, bias=not mean_shift, identity_init=identity
             )
-            images += [conv, MeanShift(outputs)] if mean_shift else [conv]
+            layers += [conv, MeanShift(outputs)] if mean_shift else [conv]
             height, breadth = conv.output_size(height, breadth)
-        vectors = hidden_layers([channels[-1] * height * breadth, 4 * width], identity_init, mean_shift)
-        self.body = Stack(*first_layers(mean, std, crop), *images, Flatten(), *vectors)
-        self.head = Head(4 * width, head, classes)
-
-    def forward(self, x: Tensor, p: float | Tensor = math.inf) -> Tensor:
-        x = self.features(x, p)  # (B, C, H, W) -> (B, 4 width)
-        return self.head(x)  # (B, classes)
+        sizes = [channels[-1] * height * breadth, 4 * width]
+        return [*layers, Flatten(), *hidden_layers(sizes, identity_init, mean_shift)], 4 * width
 
 
 def hidden_layers(sizes: Sequence[int], identity_init: bool, mean_shift: bool) -> list[LipschitzModule]:
