@@ -12,6 +12,40 @@ Array<T> copy(const std::vector<T>& from) {
   return to;
 }
 
+struct Runs {
+  int64_t neurons;
+  const int64_t *start, *middle;
+  const int32_t *index, *neuron;
+};
+
+// A layer, one side of each entry, as a network of one, on images. `inside`: whether all indices are.
+template <class T>
+void check_network(const std::string& name, int64_t batch, int64_t inputs, int64_t shift, const Runs& runs, const Array<T>& entry,
+                   const Array<int32_t>& bias, bool inside) {
+  Array<uint8_t> images(batch * inputs);
+  Random random{int(batch + shift)};
+  for (int64_t k = 0; k < images.size(); ++k) images[k] = static_cast<uint8_t>(random.next(0, 255));
+  const int64_t sizes[] = {inputs, runs.neurons}, ends[] = {0, runs.neurons};
+  Array<int32_t> y(batch * runs.neurons, -7), wanted(y.size());
+  linfdist::ExactNet<T> net{};
+  net.images = images, net.batch = batch, net.layers = 1, net.shift = shift, net.sizes = sizes, net.runs = ends;
+  net.neuron = runs.neuron, net.start = runs.start, net.middle = runs.middle, net.index = runs.index;
+  net.weight = entry, net.bias = bias, net.y = y;
+  ++checks;
+  if (linfdist::exact_network(net) != inside) report("indices of a " + name, 0, 0, 1);
+  if (!inside) return;
+  for (int64_t b = 0; b < batch; ++b) {
+    std::vector<int64_t> m(runs.neurons);
+    for (int64_t r = 0; r < runs.neurons; ++r)
+      for (int64_t k = runs.start[r]; k < runs.start[r + 1]; ++k) {
+        const int64_t d = (int64_t(images[b * inputs + runs.index[k]]) << shift) - int64_t(entry[k]);
+        m[runs.neuron[r]] = std::max(m[runs.neuron[r]], k < runs.middle[r] ? d : -d);
+      }
+    for (int64_t o = 0; o < runs.neurons; ++o) wanted[b * runs.neurons + o] = static_cast<int32_t>(-(m[o] + bias[o]));
+  }
+  expect_same(name, y, wanted);
+}
+
 // An integer layer: dense, then on every third entry or so, as |x - w|, then one side of each. Differences reach the
 // largest number of the type, and so do some biases.
 template <class T>
@@ -71,32 +105,17 @@ void check_exact(int64_t batch, int64_t inputs, int64_t neurons) {
     expect_same((sided ? "sided" : "sparse") + name, y, wanted);
   }
 
-  // The same layer as a network of one, on images.
-  Array<uint8_t> images(batch * inputs);
-  for (int64_t k = 0; k < images.size(); ++k) images[k] = static_cast<uint8_t>(random.next(0, 255));
-  const int64_t sizes[] = {inputs, neurons}, runs[] = {0, neurons};
-  Array<int32_t> logits(batch * neurons, -7), wanted_logits(logits.size());
-  linfdist::ExactNet<T> net{};
-  net.images = images, net.batch = batch, net.layers = 1, net.shift = 2, net.sizes = sizes, net.runs = runs;
-  net.neuron = neuron, net.start = start, net.middle = middle, net.index = at, net.weight = entry, net.bias = bias, net.y = logits;
-  for (int64_t b = 0; b < batch; ++b) {
-    std::vector<int64_t> m(neurons);
-    for (int64_t o = 0; o < neurons; ++o)
-      for (int64_t k = start[o]; k < start[o + 1]; ++k) {
-        const int64_t d = 4 * int64_t(images[b * inputs + at[k]]) - int64_t(entry[k]);
-        m[neuron[o]] = std::max(m[neuron[o]], k < middle[o] ? d : -d);
-      }
-    for (int64_t o = 0; o < neurons; ++o) wanted_logits[b * neurons + o] = static_cast<int32_t>(-(m[o] + bias[o]));
-  }
-  ++checks;
-  if (!linfdist::exact_network(net)) report("network's indices" + name, 0, 0, 1);
-  expect_same("network" + name, logits, wanted_logits);
+  const Runs runs{neurons, start, middle, at, neuron};
+  check_network("network" + name, batch, inputs, 2, runs, entry, bias, true);
+  Array<uint8_t> bytes(entry.size());
+  for (int64_t k = 0; k < bytes.size(); ++k) bytes[k] = static_cast<uint8_t>(random.next(0, 255));
+  check_network("network of bytes" + name, batch, inputs, 0, runs, bytes, Array<int32_t>(neurons), true);
 
   at[at.size() - 1] = static_cast<int32_t>(inputs);
-  checks += 3;
+  checks += 2;
   job.limit = nullptr;
-  if (linfdist::exact_sparse(job) || linfdist::exact_sided(job) || linfdist::exact_network(net))
-    report("an index outside" + name, 0, 1, 0);
+  if (linfdist::exact_sparse(job) || linfdist::exact_sided(job)) report("an index outside" + name, 0, 1, 0);
+  check_network("network" + name, batch, inputs, 2, runs, entry, bias, false);
 }
 
 }  // namespace
