@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linfdist.report.digits import down, nearest, percent, up
+from linfdist.report.digits import down, nearest, percent, up, written
 
 
 @pytest.mark.parametrize(
@@ -28,3 +28,10 @@ def test_the_text_is_on_the_right_side(count, n, digits):
     value = percent(count, n)
     assert Fraction(down(value, digits)) <= value <= Fraction(up(value, digits))
     assert Fraction(up(value, digits)) - Fraction(down(value, digits)) <= Fraction(1, 10**digits)
+
+
+@given(st.integers(0, 10_000))
+def test_percentages_in_files_are_decimals(count):
+    """90.27 as a float is less than 90.27, and 0.57 more: neither is to be seen."""
+    share = float(Fraction(count, 100))
+    assert down(written(share), 2) == up(written(share), 2) == f"{share:.2f}"

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from linfdist.data import DataError
 from linfdist.evaluate import Violated
-from linfdist.report.digits import down, nearest, up
+from linfdist.report.digits import down, nearest, up, written
 from linfdist.reproduce.beside import paper_certified
 from linfdist.zoo import card, names
 from linfdist.zoo.add import add as put
@@ -33,7 +33,7 @@ def list_(folder: Folder = None) -> None:
         paper = paper_certified(each.data, each.eps, each.recipe["model"])
         size = ((folder or FILES) / f"{name}.safetensors").stat().st_size
         table.add_row(
-            f"[bold]{name}[/]", each.data, each.eps, nearest(each.clean, 2), down(each.certified, 2),
+            f"[bold]{name}[/]", each.data, each.eps, nearest(each.clean, 2), down(written(each.certified), 2),
             "–" if paper is None else str(paper), f"{size / 1e6:.1f}",
         )  # fmt: skip
     if table.row_count:
@@ -96,9 +96,9 @@ def _lines(each: Card) -> dict[str, str]:
         "data": f"{each.data}, {each.n:,} test images",
         "eps": each.eps,
         "clean": f"{nearest(each.clean, 2)} %",
-        "PGD-20": f"{up(each.pgd20.percent, 2)} %",
-        "strongest attack": f"{up(each.strongest.percent, 2)} % ({each.strongest.attack})",
-        "certified": f"{down(each.certified, 2)} % ({each.method})",
+        "PGD-20": f"{up(written(each.pgd20.percent), 2)} %",
+        "strongest attack": f"{up(written(each.strongest.percent), 2)} % ({each.strongest.attack})",
+        "certified": f"{down(written(each.certified), 2)} % ({each.method})",
         "mean radius": down(each.mean_radius, 4),
         "attacked": each.strongest.images,
         "network": f"{recipe['model']}, depth {recipe['depth']}, width {recipe['width']}",

@@ -18,6 +18,11 @@ def nearest(value: Fraction | float, digits: int) -> str:
     return _text(round(Fraction(value) * 10**digits), digits)
 
 
+def written(value: float) -> Fraction:
+    """The decimal that a float was read from, such as a percentage in a file: 90.27 itself, not the float below it."""
+    return Fraction(repr(value))
+
+
 def percent(count: int, n: int) -> Fraction:
     """Exact."""
     return Fraction(100 * count, n)

@@ -7,7 +7,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import NamedTuple
 
-from ..report.digits import down, nearest, up
+from ..report.digits import down, nearest, up, written
 from ..report.published import Result, tables
 from .plan import Planned, Scale, plan
 from .rows import Row
@@ -118,5 +118,5 @@ def spread(values: Sequence[float], rounded: Callable[[Fraction | float, int], s
     """The mean, and ± the standard deviation of several."""
     if not values:
         return NONE
-    mean = rounded(sum((Fraction(str(value)) for value in values), Fraction(0)) / len(values), 2)  # as written
+    mean = rounded(sum((written(value) for value in values), Fraction(0)) / len(values), 2)
     return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.2f}"

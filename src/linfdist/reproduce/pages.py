@@ -15,7 +15,7 @@ from typing import Any
 
 from .. import zoo
 from ..files import write_atomically
-from ..report.digits import down, nearest, up
+from ..report.digits import down, nearest, up, written
 from ..zoo.cards import Card
 from ..zoo.shelf import FILES
 from . import study
@@ -129,8 +129,9 @@ def _networks(results: Results) -> str:
         network = f"{NETWORKS[recipe['model']]}, {recipe['depth']} × {recipe['width']}"
         lines.append([
             f"`{card.name}`", card.data, card.eps, network,
-            nearest(card.clean, 2), up(card.pgd20.percent, 2), up(card.strongest.percent, 2),
-            f"**{down(card.certified, 2)}**", "–" if paper is None else str(paper), down(card.mean_radius, 4),
+            nearest(card.clean, 2), up(written(card.pgd20.percent), 2),
+            up(written(card.strongest.percent), 2),
+            f"**{down(written(card.certified), 2)}**", "–" if paper is None else str(paper), down(card.mean_radius, 4),
             f"{card.hours:g}", f"{results.sizes[card.name] / 1e6:.1f}",
         ])  # fmt: skip
     return _markdown(headings, lines, 4)
@@ -169,7 +170,7 @@ def readme_block(results: Results) -> str:
     for card in results.cards:
         paper = paper_certified(card.data, card.eps, card.recipe["model"])
         lines.append([f'`ld.load("{card.name}")`', card.data, card.eps, nearest(card.clean, 2),
-                      f"**{down(card.certified, 2)}**", "–" if paper is None else str(paper)])  # fmt: skip
+                      f"**{down(written(card.certified), 2)}**", "–" if paper is None else str(paper)])  # fmt: skip
     headings = ["", "data", "ε", "clean", "certified", "certified, paper"]
     return _markdown(headings, lines, 3) + "\n\n[All results](docs/results.md)"
 
