@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -28,24 +29,28 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
     """Save tensors and a JSON header in one file, atomically and flushed to the disk."""
-    temporary = _temporary(path)
+    contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    folder = _temporary(path)  # safetensors has temporary files of its own, with names that nobody could foresee
     try:
-        contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         try:
-            save_file(contiguous, temporary, metadata={HEADER: json.dumps(dict(header))})
-        except SafetensorError as error:
-            raise OSError(f"cannot write {path} ({error})") from None
-        with open(temporary, "rb") as file:
+            folder.mkdir(exist_ok=True)
+            save_file(contiguous, folder / path.name, metadata={HEADER: json.dumps(dict(header))})
+        except (OSError, SafetensorError) as error:
+            raise OSError(f"cannot write {path} ({getattr(error, 'strerror', None) or error})") from None
+        with open(folder / path.name, "rb") as file:
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+        os.replace(folder / path.name, path)
     finally:
-        temporary.unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_leftovers(path: Path) -> None:
     """Delete what a killed process may have left beside `path`: it can be as large as the file itself."""
     for leftover in path.parent.glob(f".{path.name}.*.tmp"):
-        leftover.unlink(missing_ok=True)
+        if leftover.is_dir():
+            shutil.rmtree(leftover, ignore_errors=True)
+        else:
+            leftover.unlink(missing_ok=True)
 
 
 def _temporary(path: Path) -> Path:

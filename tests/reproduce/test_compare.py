@@ -79,7 +79,7 @@ def test_rows_that_are_there_need_not_be_run(invoke, tmp_path, make_row):
     assert result.exit_code == 0, result.output
     assert "28.00" in result.output
     assert "1 of" not in result.output
-    assert "done    cifar10-conv-mlp-seed0  width=16" in invoke("table9", "--rows", "kept.jsonl", "--dry-run").output
+    assert "done    cifar10-conv-mlp-seed0  width=8" in invoke("table9", "--rows", "kept.jsonl", "--dry-run").output
 
 
 def test_mistakes(invoke):

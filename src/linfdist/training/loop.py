@@ -70,7 +70,8 @@ def train(
                 raise FileExistsError(f"{out} holds a finished run: choose another folder, or remove it")
             _same_recipe(recipe, out)
             if me.first:
-                (out / checkpoint.FILE).unlink(missing_ok=True)  # killed after the model, before this
+                (out / checkpoint.FILE).unlink(missing_ok=True)  # killed after the model, before these
+                remove_leftovers(out / MODEL)
             return out
         if (out / checkpoint.FILE).exists() and not resume:
             raise FileExistsError(f"{out} holds an unfinished run: add --resume to go on, or choose another folder")
