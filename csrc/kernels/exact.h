@@ -6,6 +6,7 @@
 #include "../buffer.h"
 #include "loops.h"
 
+#include <bit>
 #include <type_traits>
 
 namespace {
@@ -294,7 +295,8 @@ class Narrowed {
   const Buffer<uint8_t> low_, high_;
 };
 
-// Byte c of line r becomes byte r of line c: halves of 4, 2 and 1 change places.
+// Byte c of line r becomes byte r of line c: halves of 4, 2 and 1 change places. The first byte is the lowest one.
+static_assert(std::endian::native == std::endian::little);
 inline void transpose_bytes(uint64_t (&line)[8]) {
   constexpr uint64_t kMask[] = {0x00FF00FF00FF00FF, 0x0000FFFF0000FFFF, 0x00000000FFFFFFFF};
 #pragma GCC unroll 3

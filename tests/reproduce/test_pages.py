@@ -89,7 +89,7 @@ def test_a_full_page(root, shelf, make_row):
     table3, table7 = text.index("## Table 3"), text.index("## Table 7")
     assert table3 < text.index("images/ablation.png") < text.index("Smoothing matters most.") < table7
     pictures = {path.name for path in (root / "docs" / "images").iterdir()}
-    assert pictures == {"radius.png", "training.png", "ablation.png", "depth.png", "study.png"}
+    assert pictures == {"radius.png", "training.png", "ablation.png", "depth.png"}
     assert all(f"](images/{name})" in text for name in pictures)
     readme = (root / "README.md").read_text()
     assert '| `ld.load("mnist-0.3")` | mnist | 0.3 | 98.00 | **92.99** | 92.64 |' in readme
@@ -105,7 +105,7 @@ def test_a_full_page(root, shelf, make_row):
 
 def test_pictures_are_the_same_every_time(shelf):
     curves = {"mnist-0.3": {"radii": [0.4 - k / 500 for k in range(200)], "training": []}}
-    first, second = (draw([card()], curves, [], []) for _ in range(2))
+    first, second = (draw([card()], curves, []) for _ in range(2))
     assert first == second
     assert list(first) == ["radius"]
     assert first["radius"].startswith(b"\x89PNG")

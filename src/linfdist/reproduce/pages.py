@@ -27,7 +27,7 @@ from .rows import Row, read_rows
 from .study import Experiment
 
 BEGIN, END = "<!-- results -->", "<!-- /results -->"
-PICTURES = ("radius", "training", "ablation", "depth", "study")
+PICTURES = ("radius", "training", "ablation", "depth")
 _INTRODUCTION = """# Results
 
 Percent of the test set. What is proved is never rounded up, what survives attacks never down. Built from the rows in
@@ -86,7 +86,6 @@ def page(results: Results, pictures: Sequence[str]) -> str:
             parts += _note(results, f"table{table}") if scale == "laptop" else []
     if results.experiments:
         parts += ["## Study", _STUDY, _experiments(results.experiments)]
-        parts += [_picture("study", "Certified accuracy against minutes of training")] if "study" in pictures else []
         parts += _note(results, "study")
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
@@ -187,7 +186,7 @@ def fill(readme: str, block: str) -> str:
 def write(root: Path, shelf: Path | None = None) -> None:
     """docs/results.md, its pictures, and the README's table. Pictures without numbers are removed."""
     results = read(root / "results", shelf)
-    pictures = draw(results.cards, results.curves, results.rows, results.experiments)
+    pictures = draw(results.cards, results.curves, results.rows)
     images = root / "docs" / "images"
     images.mkdir(parents=True, exist_ok=True)
     for name in PICTURES:

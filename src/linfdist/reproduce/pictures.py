@@ -11,17 +11,13 @@ from ..zoo.cards import Card
 from .compare import NETWORKS, published_number
 from .plan import plan
 from .rows import Row
-from .study import Experiment
 
 Curves = Mapping[str, Mapping[str, Any]]  # by the network's name: what zoo.curve has written
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#4d5560")  # Okabe and Ito
 _DPI = 150
-MANY = 5  # experiments on a data set that make a picture
 
 
-def draw(
-    cards: Sequence[Card], curves: Curves, rows: Sequence[Row], experiments: Sequence[Experiment]
-) -> dict[str, bytes]:
+def draw(cards: Sequence[Card], curves: Curves, rows: Sequence[Row]) -> dict[str, bytes]:
     """Those there are numbers for, by name."""
     shown = [card for card in cards if card.name in curves]
     drawings: dict[str, Callable[[], Any]] = {}
@@ -33,8 +29,6 @@ def draw(
         drawings["ablation"] = lambda: _ablation(rows)
     if any(row.table == 7 and row.scale == "laptop" for row in rows):
         drawings["depth"] = lambda: _depth(rows)
-    if groups := _enough(experiments):
-        drawings["study"] = lambda: _study(groups)
     if drawings:
         require_matplotlib()
     return {name: _png(drawing) for name, drawing in drawings.items()}
@@ -154,22 +148,4 @@ def _depth(rows: Sequence[Row]) -> Any:
         axes.set_title(title, loc="left", fontweight="bold")
         axes.set(xlabel="dist layers", ylabel="accuracy, %")
         axes.legend()
-    return figure
-
-
-def _enough(experiments: Sequence[Experiment]) -> dict[str, list[Experiment]]:
-    """By data set: those with enough of them for a picture to say more than the table."""
-    groups = {row.data: [each for each in experiments if each.data == row.data] for row in experiments}
-    return {data: group for data, group in groups.items() if len(group) >= MANY}
-
-
-def _study(groups: dict[str, list[Experiment]]) -> Any:
-    figure, panels = _panels(len(groups))
-    for axes, (data, group) in zip(panels, groups.items(), strict=True):
-        axes.plot([each.minutes for each in group], [each.certified for each in group], "o", color=LIGHT.certified)
-        axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        axes.xaxis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:e}"[0] in "25" else "")
-        axes.set_title(data, loc="left", fontweight="bold")
-        axes.set(xlabel="minutes of training", ylabel="certified, % of held-out images")
     return figure

@@ -31,7 +31,7 @@ def start_network(recipe: Recipe, info: Info) -> PixelNet:
         return network
     try:
         given = grow(load(recipe.start), network.config, recipe.start_noise)
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise ValueError(f"start = {recipe.start!r} cannot become the recipe's network: {error}") from None
     network.load_state_dict(given.state_dict())
     return network

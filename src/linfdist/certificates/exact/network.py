@@ -176,12 +176,13 @@ class FrozenNet:
 
     @cached_property
     def _chain(self) -> kernels.Chain | None:
-        """All layers in one, the fastest way for more than one image, in 8 bits where these do; None where one
-        layer is int32 and another is not, or so much is left of the weights that dense layers are faster.
+        """All layers in one, the fastest way for more than one image, in 8 bits where these do; None where
+        layers have different types, or so much is left of the weights that dense layers are faster.
         """
-        layers = [(layer.bytes, torch.zeros_like(layer.bias)) for layer in self.layers if layer.bytes]
-        if not self.in_bytes:
-            layers = [(layer.sides, layer.bias) for layer in self.layers]
+        layers = [
+            (layer.bytes, torch.zeros_like(layer.bias)) if self.in_bytes and layer.bytes else (layer.sides, layer.bias)
+            for layer in self.layers
+        ]
         entries, weights = sum(len(each.weight) for each, _ in layers), sum(each.weight.numel() for each in self.layers)
         if len({each.weight.dtype for each, _ in layers}) > 1 or entries > SIDED_BELOW * weights:
             return None
