@@ -170,7 +170,8 @@ def _tightness(run: Run, charts: Mapping[str, Chart]) -> str:
             f"<b>{down(gained.mean_radius, 4)}</b> by {_text(method)}. Proved at ε: "
             f"{gained.certified_by_margin:,} images by the margin, {counted.certified:,} by {_text(method)}.</p>"
         )
-        parts.append(_figure(charts, "margin_vs_method", "Radii by the margin and by the method"))
+        comparison = _figure(charts, "margin_vs_method", "Radii by the margin and by the method")
+        parts.append(f'<div class="square">{comparison}</div>')
     return "\n".join(filter(None, parts))
 
 
