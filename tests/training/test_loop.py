@@ -119,6 +119,19 @@ def test_resume_takes_up_the_mean_of_the_weights(digits, tmp_path):
     assert same_bits(tensors(tmp_path / "run"), tensors(whole))
 
 
+def test_epochs_measure_the_mean_that_is_kept(digits, tmp_path):
+    seen = []
+
+    def evaluate(network, images, labels):
+        seen.append({name: tensor.clone() for name, tensor in network.state_dict().items()})
+        return {}
+
+    with_mean = train(tiny(average=0.9), tmp_path / "with", data_dir=digits, quiet=True, evaluate=evaluate)
+    without = train(tiny(), tmp_path / "without", data_dir=digits, quiet=True)
+    assert same_bits(tensors(with_mean), seen[-1])
+    assert not same_bits(tensors(with_mean), tensors(without))
+
+
 def test_a_run_from_before_a_recipe_had_all_its_keys_resumes(finished, digits, tmp_path):
     out = tmp_path / "run"
     with pytest.raises(ZeroDivisionError):

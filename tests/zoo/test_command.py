@@ -23,7 +23,8 @@ def test_list_and_show(invoke, zoo):
     assert line.split()[-4:] == [f"{claimed.clean:.2f}", down(claimed.certified, 2), "–", f"{size / 1e6:.1f}"]
     shown = invoke("show", "digits-0.1", "--folder", zoo)
     assert shown.exit_code == 0, shown.output
-    for part in (claimed.sha256, f"{down(claimed.certified, 2)} % (box)", claimed.strongest.images, "width 32"):
+    again = "linfdist train digits-quick --set"
+    for part in (claimed.sha256, f"{down(claimed.certified, 2)} % (box)", claimed.strongest.images, "width 32", again):
         assert part in shown.output
 
 

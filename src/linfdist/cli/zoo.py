@@ -11,6 +11,7 @@ from rich.table import Table
 
 from linfdist.data import DataError
 from linfdist.evaluate import Violated
+from linfdist.recipes import Recipe, command
 from linfdist.report.digits import down, nearest, up, written
 from linfdist.reproduce.beside import paper_certified
 from linfdist.zoo import card, names
@@ -103,7 +104,8 @@ def _lines(each: Card) -> dict[str, str]:
         "attacked": each.strongest.images,
         "network": f"{recipe['model']}, depth {recipe['depth']}, width {recipe['width']}",
         "parameters": f"{each.parameters:,}",
-        "recipe": f"{recipe['name']}: {recipe['source']}",
+        "recipe": f"{recipe['name']}: {recipe['source'].split('; changed')[0]}",
+        "again": command(Recipe.model_validate(recipe)),
         "training": f"{each.hours:g} hours, seed {', '.join(map(str, each.seeds))}; {each.machine}; {each.date}",
         "sha256": each.sha256,
     }

@@ -24,12 +24,13 @@ def to_toml(recipe: Recipe) -> str:
         value = getattr(recipe, key)
         if value is None or key in silent:
             continue
-        setting = f"{key} = {_value(value)}"
+        setting = f"{key} = {written(value)}"
         lines.append(setting if key == "source" else f"{setting:<31} # {field.description}")
     return "\n".join(lines) + "\n"
 
 
-def _value(value: str | bool | int | float) -> str:
+def written(value: str | bool | int | float) -> str:
+    """As TOML has it."""
     if isinstance(value, float):
         return f"{value:.0f}" if value.is_integer() and abs(value) < 1e15 else repr(value)
     return json.dumps(value, ensure_ascii=False)  # TOML's text, whole numbers and booleans are written as in JSON

@@ -14,12 +14,11 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from .. import recipes
-from ..recipes import Recipe, RecipeError
+from ..recipes import Recipe
 from ..zoo.run import FinishedRun, machine, read_run
 from .rows import Percent, append, read_lines
 
 FILE = Path("results") / "study.jsonl"
-_NOT_SETTINGS = {"name", "source", "seed"}
 
 
 class Experiment(BaseModel):
@@ -63,13 +62,8 @@ def experiment(run: FinishedRun) -> Experiment:
 
 
 def settings(recipe: Recipe) -> dict[str, Any]:
-    """What differs from the package's recipe of the same name; everything, if there is none."""
-    try:
-        original = recipes.load(recipe.name).model_dump()
-    except RecipeError:
-        original = {}
-    values = recipe.model_dump(exclude_none=True)
-    return {key: value for key, value in values.items() if key not in _NOT_SETTINGS and original.get(key) != value}
+    """What the experiment has changed, without what the change has left idle."""
+    return {key: value for key, value in recipes.changes(recipe).items() if key != "seed" and value is not None}
 
 
 def read(path: Path) -> list[Experiment]:

@@ -1,5 +1,8 @@
 """A running mean of the weights: what late updates have in common, without their noise."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from torch import Tensor, nn
 
 
@@ -22,3 +25,14 @@ class Average:
         """The network becomes the mean, if there is one."""
         if self.means:
             self.network.load_state_dict(self.means)
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Inside, the network is the mean, if there is one; then it goes on as it was."""
+        own = {name: tensor.clone() for name, tensor in self.network.state_dict().items()} if self.means else {}
+        self.apply()
+        try:
+            yield
+        finally:
+            if own:
+                self.network.load_state_dict(own)

@@ -235,7 +235,8 @@ class _Run:
         if evaluate is not None and self.me.first:
             self.objective.eval()
             images, labels = (tensor.to(self.me.device) for tensor in self.evaluation)
-            row |= evaluate(self.network, images, labels)
+            with self.average.applied():  # what is measured is what will be kept
+                row |= evaluate(self.network, images, labels)
         self.sums = checkpoint.no_sums()
         extra = "".join(f"  {name} {row[name]:.2f}" for name in ("clean", "certified") if name in row)
         reporter.line(

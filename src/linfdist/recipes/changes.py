@@ -1,0 +1,31 @@
+"""What a run has changed of the recipe it is called after."""
+
+import shlex
+from typing import Any
+
+from .loader import load
+from .problems import RecipeError
+from .schema import Recipe
+from .writer import written
+
+_LABELS = {"name", "source"}
+
+
+def changes(recipe: Recipe) -> dict[str, Any]:
+    """Settings that differ from the package's recipe of the same name, as it is now; all, if there is none."""
+    try:
+        original = load(recipe.name).model_dump()
+    except RecipeError:
+        original = {}
+    values = recipe.model_dump()
+    return {key: value for key, value in values.items() if key not in _LABELS and original.get(key) != value}
+
+
+def command(recipe: Recipe) -> str:
+    """The command that trains with this recipe, whatever its namesake has become since."""
+    given = (f"{key}={_written(value)}" for key, value in changes(recipe).items())
+    return " ".join(["linfdist train", recipe.name, *(f"--set {shlex.quote(each)}" for each in given)])
+
+
+def _written(value: Any) -> str:
+    return value if isinstance(value, str) else "none" if value is None else written(value)
