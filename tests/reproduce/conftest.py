@@ -21,8 +21,8 @@ def make_row() -> Callable[..., Row]:
     def make(table: int, name: str, seed: int = 0, **measured: object) -> Row:
         planned = next(each for each in plan(table, "laptop") if each.name == name)
         known = {
-            "table": table, "row": planned.label, "recipe": name, "scale": "laptop", "seed": seed, "hours": 0.2,
-            "settings": dict(planned.settings), "machine": "an abacus, 2 cores", "date": "2026-11-16",
+            "table": table, "row": planned.label, "scale": "laptop", "hours": 0.2,
+            "recipe": planned.with_seed(seed), "machine": "an abacus, 2 cores", "date": "2026-11-16",
         }  # fmt: skip
         return Row.model_validate(known | measured)
 

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from linfdist import recipes
 from linfdist.files import write_atomically
 from linfdist.report.published import tables
 from linfdist.reproduce.pages import BEGIN, END, fill, main, page, read, readme_block, write
@@ -68,10 +69,10 @@ def test_a_full_page(root, shelf, make_row):
     curve = {"radii": [0.4 - k / 500 for k in range(200)], "training": training}
     (results / "curves" / "mnist-0.3.json").write_text(json.dumps(curve))
     for seed, certified in enumerate((80.0, 82.0, 81.0, 79.0, 83.0)):
-        row = Experiment(name=f"a{seed}", data="mnist", recipe="mnist-quick", settings={"lr": 0.05, "holdout": 5000},
-                         seed=seed, holdout=5000, certified=certified, clean=90.0, minutes=5.0, machine="x",
+        recipe = recipes.load("mnist-quick").override({"lr": 0.05, "holdout": 5000, "seed": seed})
+        row = Experiment(name=f"a{seed}", recipe=recipe, certified=certified, clean=90.0, minutes=5.0, machine="x",
                          date="2026-11-16")  # fmt: skip
-        append(results / "study.jsonl", [row.model_dump()])
+        append(results / "study.jsonl", [row.model_dump(exclude_none=True)])
     (results / "notes").mkdir()
     (results / "notes" / "table3.md").write_text("Smoothing matters most.\n")
     write(root, shelf)
@@ -111,10 +112,11 @@ def test_pictures_are_the_same_every_time(shelf):
     assert first["radius"].startswith(b"\x89PNG")
 
 
-def test_rows_of_settings_that_are_gone_are_not_shown(root, make_row):
-    row = make_row(3, "cifar10-ablation-e", clean=40.0).model_copy(update={"settings": {"width": 7}})
+def test_rows_of_recipes_that_have_changed_since_are_not_shown(root, make_row):
+    now = make_row(3, "cifar10-ablation-e", clean=40.0)
+    row = now.model_copy(update={"recipe": now.recipe.override({"width": 7})})
     append(root / "results" / "table3.jsonl", [row.model_dump(exclude_none=True)])
-    with pytest.raises(ValueError, match="cifar10-ablation-e has settings that table 3 does not have any more"):
+    with pytest.raises(ValueError, match="a run of cifar10-ablation-e is not what table 3 has now"):
         read(root / "results")
 
 

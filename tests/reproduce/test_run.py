@@ -31,17 +31,17 @@ def done(digits, tmp_path_factory):
 def test_every_run_has_a_row_of_what_was_measured(done):
     out, jobs, rows, said = done
     assert said == ["1 of 2: digits-quick-seed0", "2 of 2: digits-quick-seed1"]
-    assert [row.seed for row in rows] == [0, 1]
+    assert [row.recipe.seed for row in rows] == [0, 1]
     for job, row in zip(jobs, rows, strict=True):
         summary = json.loads((out / job.name / "summary.json").read_text())
         assert (row.clean, row.robust, row.certified) == (summary["clean"], summary["robust"], summary["certified"])
         assert summary["method"] == "box"
         assert row.certified <= row.robust <= row.clean
-        assert json.loads((out / job.name / "recipe.json").read_text())["seed"] == row.seed
+        assert json.loads((out / job.name / "recipe.json").read_text())["seed"] == row.recipe.seed
         last = json.loads((out / job.name / "metrics.jsonl").read_text().splitlines()[-1])
         assert row.train_clean == last["train_accuracy"]
         assert row.belongs_to(job.planned)
-        assert row.settings == SETTINGS
+        assert row.recipe.width == SETTINGS["width"]
 
 
 def test_what_has_a_row_is_not_run_again(done, tmp_path, digits):

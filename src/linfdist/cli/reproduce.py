@@ -10,6 +10,7 @@ from rich.table import Table
 
 from linfdist.data import DataError
 from linfdist.evaluate import Violated
+from linfdist.recipes import setting
 from linfdist.reproduce.compare import Comparison, compare
 from linfdist.reproduce.plan import SCALES, Scale, numbers
 from linfdist.reproduce.rows import read_rows
@@ -66,7 +67,7 @@ def reproduce(
 
 def _announce(wanted: list[Job], left: list[Job]) -> None:
     for job in wanted:
-        settings = " ".join(f"{key}={value}" for key, value in job.planned.settings.items())
+        settings = " ".join(setting(key, value) for key, value in job.planned.settings.items())
         _say(f"{'to run' if job in left else 'done  '}  {job.name}  {settings}".rstrip())
 
 

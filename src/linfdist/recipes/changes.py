@@ -21,11 +21,13 @@ def changes(recipe: Recipe) -> dict[str, Any]:
     return {key: value for key, value in values.items() if key not in _LABELS and original.get(key) != value}
 
 
+def setting(key: str, value: Any) -> str:
+    """As `--set` takes it."""
+    text = value if isinstance(value, str) else "none" if value is None else written(value)
+    return f"{key}={text}"
+
+
 def command(recipe: Recipe) -> str:
     """The command that trains with this recipe, whatever its namesake has become since."""
-    given = (f"{key}={_written(value)}" for key, value in changes(recipe).items())
-    return " ".join(["linfdist train", recipe.name, *(f"--set {shlex.quote(each)}" for each in given)])
-
-
-def _written(value: Any) -> str:
-    return value if isinstance(value, str) else "none" if value is None else written(value)
+    given = (shlex.quote(setting(key, value)) for key, value in changes(recipe).items())
+    return " ".join(["linfdist train", recipe.name, *(f"--set {each}" for each in given)])

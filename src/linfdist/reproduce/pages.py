@@ -15,6 +15,7 @@ from typing import Any
 
 from .. import zoo
 from ..files import write_atomically
+from ..recipes import Recipe, setting
 from ..report.digits import down, nearest, up, written
 from ..zoo.cards import Card
 from ..zoo.shelf import FILES
@@ -54,7 +55,10 @@ def read(folder: Path, shelf: Path | None = None) -> Results:
         rows += read_rows(path)
         for row in rows:
             if not any(row.belongs_to(each) for each in plan(row.table, row.scale)):
-                raise ValueError(f"{path}: {row.recipe} has settings that table {row.table} does not have any more")
+                raise ValueError(
+                    f"{path}: a run of {row.recipe.name} is not what table {row.table} has now: "
+                    "take that row out, and run it again"
+                )
     cards = [zoo.card(name, shelf) for name in zoo.names(shelf)]
     return Results(
         cards=cards,
@@ -140,11 +144,13 @@ def _experiments(experiments: Sequence[Experiment]) -> str:
     """Runs that differ in the seed alone share a line; the best of each data set come first."""
     groups: dict[str, list[Experiment]] = {}
     for row in experiments:
-        key = json.dumps([row.data, row.recipe, row.settings], sort_keys=True)
+        key = json.dumps([row.recipe.name, study.settings(row.recipe)], sort_keys=True)
         groups.setdefault(key, []).append(row)
-    ordered = sorted(groups.values(), key=lambda rows: (rows[0].data, -sum(row.certified for row in rows) / len(rows)))
+    ordered = sorted(
+        groups.values(), key=lambda rows: (rows[0].recipe.data, -sum(row.certified for row in rows) / len(rows))
+    )
     lines = [
-        [rows[0].data, f"`{rows[0].recipe}`", _settings(rows[0].settings), str(len(rows)),
+        [rows[0].recipe.data, f"`{rows[0].recipe.name}`", _settings(rows[0].recipe), str(len(rows)),
          spread([row.certified for row in rows], down), spread([row.clean for row in rows], nearest),
          f"{sum(row.minutes for row in rows) / len(rows):.1f}"]
         for rows in ordered
@@ -152,8 +158,8 @@ def _experiments(experiments: Sequence[Experiment]) -> str:
     return _markdown(["data", "recipe", "settings", "runs", "certified", "clean", "minutes"], lines, 3)
 
 
-def _settings(settings: dict[str, Any]) -> str:
-    return " ".join(f"`{key}={value}`" for key, value in settings.items() if key != "holdout") or "as it is"
+def _settings(recipe: Recipe) -> str:
+    return " ".join(f"`{setting(key, value)}`" for key, value in study.settings(recipe).items()) or "as it is"
 
 
 def _markdown(headings: Sequence[str], lines: Sequence[Sequence[str]], words: int) -> str:

@@ -8,24 +8,25 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from ..recipes import Recipe
 from .plan import Planned
 
 Percent = Annotated[float, Field(ge=0, le=100)]
 
 
 class Row(BaseModel):
-    """One run of one row of a table. Percentages of the test set (`train_clean`: of the training images, during the
-    last epoch); None where nothing was measured. Table 4 has seconds an epoch instead, by p and their mean.
+    """One run of one row of a table; recipe: as it was trained.
+
+    Percentages of the test set (`train_clean`: of the training images, during the last epoch); None where nothing was
+    measured. Table 4 has seconds an epoch instead, by p and their mean.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     table: int
     row: str
-    recipe: str
     scale: Literal["paper", "laptop"]
-    settings: dict[str, Any]
-    seed: int
+    recipe: Recipe
     clean: Percent | None = None
     robust: Percent | None = None
     certified: Percent | None = None
@@ -37,9 +38,9 @@ class Row(BaseModel):
     date: str
 
     def belongs_to(self, planned: Planned) -> bool:
-        """Whether it is of a run of just that."""
-        mine = (self.table, self.recipe, self.scale, self.settings)
-        return mine == (planned.table, planned.name, planned.scale, dict(planned.settings))
+        """Whether it is of a run of just that, with any seed: a recipe may have changed since."""
+        mine, wanted = (each.model_dump(exclude={"source", "seed"}) for each in (self.recipe, planned.recipe))
+        return (self.table, self.scale, mine) == (planned.table, planned.scale, wanted)
 
 
 def read_rows(path: Path) -> list[Row]:

@@ -49,7 +49,9 @@ def jobs(table: int, scale: Scale, seeds: int = 1, only: Sequence[str] = ()) -> 
 
 def missing(wanted: Sequence[Job], rows: Sequence[Row]) -> list[Job]:
     """The jobs that have no row yet."""
-    return [job for job in wanted if not any(row.belongs_to(job.planned) and row.seed == job.seed for row in rows)]
+    return [
+        job for job in wanted if not any(row.belongs_to(job.planned) and row.recipe.seed == job.seed for row in rows)
+    ]
 
 
 def run(
@@ -97,8 +99,7 @@ def _times(job: Job, folder: Path, data_dir: Path | None, quiet: bool) -> Row:
 
 def _row(job: Job, recipe: Recipe, hours: float, **measured: object) -> Row:
     known = {
-        "table": job.planned.table, "row": job.planned.label, "recipe": recipe.name, "scale": job.planned.scale,
-        "settings": dict(job.planned.settings), "seed": job.seed, "hours": round(hours, 3), "machine": machine(),
-        "date": date.today().isoformat(),
+        "table": job.planned.table, "row": job.planned.label, "scale": job.planned.scale, "recipe": recipe,
+        "hours": round(hours, 3), "machine": machine(), "date": date.today().isoformat(),
     }  # fmt: skip
     return Row.model_validate(known | measured)

@@ -22,16 +22,12 @@ FILE = Path("results") / "study.jsonl"
 
 
 class Experiment(BaseModel):
-    """certified, clean: percent of the held-out images; settings: what differs from the recipe of that name."""
+    """recipe: as it was trained; certified, clean: percent of the held-out images."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     name: str
-    data: str
-    recipe: str
-    settings: dict[str, Any]
-    seed: int
-    holdout: int = Field(ge=1)
+    recipe: Recipe
     certified: Percent
     clean: Percent
     minutes: float = Field(ge=0)
@@ -48,11 +44,7 @@ def experiment(run: FinishedRun) -> Experiment:
         raise ValueError(f"{run.folder} has no certified accuracy in its last epoch: train it with `linfdist train`")
     return Experiment(
         name=run.folder.resolve().name,
-        data=run.recipe.data,
-        recipe=run.recipe.name,
-        settings=settings(run.recipe),
-        seed=run.recipe.seed,
-        holdout=run.recipe.holdout,
+        recipe=run.recipe,
         certified=float(last["certified"]),
         clean=float(last["clean"]),
         minutes=round(run.seconds / 60, 1),
@@ -62,8 +54,9 @@ def experiment(run: FinishedRun) -> Experiment:
 
 
 def settings(recipe: Recipe) -> dict[str, Any]:
-    """What the experiment has changed, without what the change has left idle."""
-    return {key: value for key, value in recipes.changes(recipe).items() if key != "seed" and value is not None}
+    """What an experiment has changed, without what the change has left idle."""
+    told = {key: value for key, value in recipes.changes(recipe).items() if value is not None}
+    return {key: value for key, value in told.items() if key not in ("seed", "holdout")}
 
 
 def read(path: Path) -> list[Experiment]:
@@ -87,7 +80,7 @@ def keep(folders: Sequence[Path], path: Path) -> list[Experiment]:
             known.append(_identity(row))
             new.append(row)
     if new:
-        append(path, [row.model_dump() for row in new])
+        append(path, [row.model_dump(exclude_none=True) for row in new])
     return new
 
 
