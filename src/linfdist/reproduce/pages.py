@@ -123,7 +123,7 @@ def _scale(table: int, scale: str, rows: Sequence[Row]) -> str:
 
 
 def _networks(results: Results) -> str:
-    headings = ["name", "data", "ε", "network", "clean", "PGD-20", "strongest attack", "certified", "paper",
+    headings = ["name", "data", "ε", "network", "clean", "certified", "paper", "strongest attack", "PGD-20",
                 "mean radius", "hours", "MB"]  # fmt: skip
     lines = []
     for card in results.cards:
@@ -132,9 +132,8 @@ def _networks(results: Results) -> str:
         network = f"{NETWORKS[recipe['model']]}, {recipe['depth']} × {recipe['width']}"
         lines.append([
             f"`{card.name}`", card.data, card.eps, network,
-            nearest(card.clean, 2), up(written(card.pgd20.percent), 2),
-            up(written(card.strongest.percent), 2),
-            f"**{down(written(card.certified), 2)}**", "–" if paper is None else str(paper), down(card.mean_radius, 4),
+            nearest(card.clean, 2), f"**{down(written(card.certified), 2)}**", "–" if paper is None else str(paper),
+            up(written(card.strongest.percent), 2), up(written(card.pgd20.percent), 2), down(card.mean_radius, 4),
             f"{card.hours:g}", f"{results.sizes[card.name] / 1e6:.1f}",
         ])  # fmt: skip
     return _markdown(headings, lines, 4)
