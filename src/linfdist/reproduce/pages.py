@@ -96,7 +96,7 @@ def page(results: Results, pictures: Sequence[str]) -> str:
 
 _ZOO_PICTURES = {
     "radius": "Certified accuracy against radius; dashed: the radius trained for",
-    "training": "Certified (dashed: clean) accuracy during training, of held-out or training images",
+    "training": "Certified (dashed: clean) accuracy during the last run of each, of held-out or training images",
 }
 _STUDY = (
     "Choices were made on held-out training images, never on the test set. Certified by the margin, after the last "
