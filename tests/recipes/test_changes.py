@@ -42,3 +42,5 @@ def test_networks_of_the_zoo_can_be_trained_again(name):
 def test_a_recipe_of_another_name_is_all_changes():
     recipe = recipes.load("mnist-quick").model_copy(update={"name": "mine"})
     assert changes(recipe) == recipe.model_dump(exclude=LABELS, exclude_none=True)
+    with pytest.raises(recipes.RecipeError, match="no such recipe"):
+        command(recipe)

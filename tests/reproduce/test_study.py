@@ -7,6 +7,7 @@ import pytest
 
 from linfdist import recipes
 from linfdist.evaluate import watch
+from linfdist.reproduce.rows import append
 from linfdist.reproduce.study import experiment, main, read, settings
 from linfdist.training import train
 from linfdist.zoo.run import read_run
@@ -48,6 +49,14 @@ def test_images_that_were_seen_prove_nothing(runs, tmp_path, capsys):
     assert main([str(runs / "held-out"), str(runs / "seen"), "--file", str(path)]) == 1
     assert "held no images out" in capsys.readouterr().err
     assert not path.exists()  # all or none
+
+
+def test_a_row_without_held_out_images_is_no_experiment(runs, tmp_path):
+    row = experiment(read_run(runs / "held-out")).model_dump(exclude_none=True)
+    path = tmp_path / "study.jsonl"
+    append(path, [row | {"recipe": row["recipe"] | {"holdout": 0}}])
+    with pytest.raises(ValueError, match=r"line 1, is no experiment: .*held no images out"):
+        read(path)
 
 
 def test_a_run_that_was_not_watched(runs, tmp_path):

@@ -1,5 +1,8 @@
 """`linfdist zoo`: list, show, add."""
 
+import json
+import shutil
+
 import pytest
 from typer.testing import CliRunner
 
@@ -26,6 +29,17 @@ def test_list_and_show(invoke, zoo):
     again = "linfdist train digits-quick --set"
     for part in (claimed.sha256, f"{down(claimed.certified, 2)} % (box)", claimed.strongest.images, "width 32", again):
         assert part in shown.output
+
+
+@pytest.mark.parametrize("changes", [{"name": "mine"}, {"a key of tomorrow": 1}])
+def test_show_a_network_that_no_recipe_of_the_package_trains(invoke, zoo, tmp_path, changes):
+    shutil.copy(zoo / "digits-0.1.safetensors", tmp_path)
+    values = json.loads((zoo / "digits-0.1.json").read_text())
+    values["recipe"] |= changes
+    (tmp_path / "digits-0.1.json").write_text(json.dumps(values))
+    shown = invoke("show", "digits-0.1", "--folder", tmp_path)
+    assert shown.exit_code == 0, shown.output
+    assert "not by a recipe of this package" in shown.output
 
 
 def test_list_works_whatever_the_package_holds(invoke, tmp_path):

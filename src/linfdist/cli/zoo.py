@@ -1,7 +1,7 @@
 """`linfdist zoo`: the trained networks that come with the package."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -105,7 +105,14 @@ def _lines(each: Card) -> dict[str, str]:
         "network": f"{recipe['model']}, depth {recipe['depth']}, width {recipe['width']}",
         "parameters": f"{each.parameters:,}",
         "recipe": f"{recipe['name']}: {recipe['source'].split('; changed')[0]}",
-        "again": command(Recipe.model_validate(recipe)),
+        "again": _again(recipe),
         "training": f"{each.hours:g} hours, seed {', '.join(map(str, each.seeds))}; {each.machine}; {each.date}",
         "sha256": each.sha256,
     }
+
+
+def _again(recipe: dict[str, Any]) -> str:
+    try:
+        return command(Recipe.model_validate(recipe))
+    except ValueError:  # a recipe of another version, or of somebody's own
+        return "not by a recipe of this package"

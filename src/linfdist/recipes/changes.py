@@ -28,6 +28,10 @@ def setting(key: str, value: Any) -> str:
 
 
 def command(recipe: Recipe) -> str:
-    """The command that trains with this recipe, whatever its namesake has become since."""
+    """The command that trains with this recipe, whatever its namesake in the package has become since.
+
+    RecipeError if there is no namesake: then only the recipe's own file can say it.
+    """
+    load(recipe.name)
     given = (shlex.quote(setting(key, value)) for key, value in changes(recipe).items())
     return " ".join(["linfdist train", recipe.name, *(f"--set {each}" for each in given)])

@@ -52,8 +52,9 @@ def read(folder: Path, shelf: Path | None = None) -> Results:
     """The folder `results` and the zoo (`shelf`: another than the package's); ValueError says what does not fit."""
     rows = []
     for path in sorted(folder.glob("table*.jsonl")):
-        rows += read_rows(path)
-        for row in rows:
+        new = read_rows(path)
+        rows += new
+        for row in new:
             if not any(row.belongs_to(each) for each in plan(row.table, row.scale)):
                 raise ValueError(
                     f"{path}: a run of {row.recipe.name} is not what table {row.table} has now: "

@@ -11,7 +11,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from .. import recipes
 from ..recipes import Recipe
@@ -22,7 +22,7 @@ FILE = Path("results") / "study.jsonl"
 
 
 class Experiment(BaseModel):
-    """recipe: as it was trained; certified, clean: percent of the held-out images."""
+    """recipe: as it was trained, with images held out; certified, clean: percent of these."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -33,6 +33,13 @@ class Experiment(BaseModel):
     minutes: float = Field(ge=0)
     machine: str
     date: str
+
+    @field_validator("recipe")
+    @classmethod
+    def _holds_out(cls, recipe: Recipe) -> Recipe:
+        if not recipe.holdout:
+            raise ValueError("it held no images out")
+        return recipe
 
 
 def experiment(run: FinishedRun) -> Experiment:
@@ -55,8 +62,8 @@ def experiment(run: FinishedRun) -> Experiment:
 
 def settings(recipe: Recipe) -> dict[str, Any]:
     """What an experiment has changed, without what the change has left idle."""
-    told = {key: value for key, value in recipes.changes(recipe).items() if value is not None}
-    return {key: value for key, value in told.items() if key not in ("seed", "holdout")}
+    silent = ("seed", "holdout")
+    return {key: value for key, value in recipes.changes(recipe).items() if key not in silent and value is not None}
 
 
 def read(path: Path) -> list[Experiment]:
