@@ -14,6 +14,7 @@ from linfdist.cli.certify import certify
 from linfdist.cli.export import export
 from linfdist.cli.verify import verify
 from linfdist.models import ConvDistNetMLP
+from linfdist.numbers import nearest, percent
 
 from .nets import random_mlp
 
@@ -46,8 +47,7 @@ def test_export_and_its_report(run, trained, tmp_path):
     measured = frozen.facts["accuracy"]
     right = int((frozen(trained.images).argmax(1) == trained.labels).sum())
     assert measured["clean"] == 100 * right / 450
-    hundredths = 10000 * right // 450
-    assert f"{hundredths // 100}.{hundredths % 100:02} %" in result.output
+    assert f"{nearest(percent(right, 450), 2)} %" in result.output
     assert frozen.facts["recipe"] == "digits-quick"
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..eps import parse_eps
 from ..models import ConvDistNetMLP, DistNet, DistNetMLP, PixelNet
-from ..nn.base import round_up
+from ..numbers import round_down, round_up
 from .box import HeadBox, PlainBox
 from .checks import check_eps, check_images, check_labels, check_network
 from .chunks import rows_at_once
@@ -17,7 +17,7 @@ from .head_bounds import HeadBounds
 from .margin import HeadMargin, PlainMargin
 from .proof import Proof, largest_of
 from .radius import largest_proved
-from .rounding import round_down, rounding_error
+from .rounding import rounding_error
 
 METHODS = ("margin", "box", "milp")
 Eps = str | float | Fraction | Tensor

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from ..models import DistNet, PixelNet
 from ..nn import CenterCrop, DistConv2d, DistLinear, Flatten, LipschitzModule, MeanShift, Normalize
-from ..nn.base import round_up
+from ..numbers import round_down as round_down
+from ..numbers import round_up
 
 OWN_UNIT = 2.0**-53  # of float64, in which certificates are computed
 UP, DOWN = 1 + 2.0**-50, 1 - 2.0**-50  # a factor that outweighs a few roundings of float64
@@ -62,11 +63,6 @@ def largest(tensor: Tensor) -> Fraction:
     if not (math.isfinite(low) and math.isfinite(high)):
         raise ValueError("the network has weights that are not finite, so nothing can be certified with it")
     return Fraction(max(-low, high, 0.0))
-
-
-def round_down(exact: Fraction) -> float:
-    """The largest float that is not above `exact`."""
-    return -round_up(-exact)
 
 
 def gamma(count: int, unit: float) -> float:

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import math
 from enum import Enum
 from fractions import Fraction
 from pathlib import Path
@@ -23,6 +22,7 @@ from linfdist.data.folder import SUFFIXES
 from linfdist.eps import parse_eps
 from linfdist.files import write_atomically
 from linfdist.models import PixelNet
+from linfdist.numbers import down
 
 from .sources import Source, open_source
 
@@ -190,13 +190,8 @@ def _table(paths: list[Path], proof: Certificate, names: tuple[str, ...] | None,
     for row, path in enumerate(paths):
         prediction, radius = int(proof.prediction[row]), float(proof.radius[row])
         cells = [escape(str(path)), escape(names[prediction] if names else str(prediction))]
-        cells += [_down(Fraction(radius), 4), _down(255 * Fraction(radius), 1)]
+        cells += [down(radius, 4), down(255 * Fraction(radius), 1)]
         if proof.certified is not None:
             cells.append("[green]yes[/]" if proof.certified[row] else "[red]no[/]")
         table.add_row(*cells)
     return table
-
-
-def _down(value: Fraction, digits: int) -> str:
-    """What is proved is never rounded up."""
-    return f"{math.floor(value * 10**digits) / 10**digits:.{digits}f}"

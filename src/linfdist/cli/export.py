@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from decimal import ROUND_UP, Decimal
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -17,6 +16,7 @@ from linfdist.certificates import exact
 from linfdist.certificates.exact.report import Comparison, compare
 from linfdist.eps import parse_eps
 from linfdist.models import DistNet, DistNetMLP, PixelNet
+from linfdist.numbers import down, nearest, percent, up
 
 from .sources import Source, open_source
 
@@ -151,11 +151,11 @@ def _freeze(
 
 
 def _show(frozen: exact.FrozenNet, compared: tuple[str, Comparison] | None, source: Source, file: Path | None) -> None:
-    """The freeze report. Bounds are rounded up, what is proved is cut off after two digits."""
+    """The freeze report. Bounds are rounded up, and what is proved is rounded down."""
     console, facts = Console(), frozen.facts
-    distance = f"at most {_up(facts['distance'], 6)}"
+    distance = f"at most {up(facts['distance'], 6)}"
     if frozen.head is None:
-        distance += f" pixels ({_up(255 * facts['distance'], 3)} levels)"
+        distance += f" pixels ({up(255 * facts['distance'], 3)} levels)"
     types = ", ".join("int16" if layer.weight.dtype == torch.int16 else "int32" for layer in frozen.layers)
     if frozen.head is not None:
         types += f", and a head of {len(frozen.head.b1)} hidden neurons in float64"
@@ -183,18 +183,10 @@ def _show(frozen: exact.FrozenNet, compared: tuple[str, Comparison] | None, sour
     for heading in ("", "clean", "certified"):
         table.add_column(heading, justify="right")
     for number, name in enumerate(("float", "exact")):
-        table.add_row(name, *(_percent(counts[number], values.n) for counts in (values.clean, values.certified)))
+        clean, certified = (percent(counts[number], values.n) for counts in (values.clean, values.certified))
+        table.add_row(name, f"{nearest(clean, 2)} %", f"{down(certified, 2)} %")
     console.print(table)
 
 
-def _up(bound: float, digits: int) -> Decimal:
-    return Decimal(bound).quantize(Decimal(1).scaleb(-digits), rounding=ROUND_UP)
-
-
-def _percent(count: int, n: int) -> str:
-    hundredths = 10000 * count // n
-    return f"{hundredths // 100}.{hundredths % 100:02} %"
-
-
 def _share(total: int, kept: int) -> str:
-    return f"{total - kept:,} of {total:,} ({100 * (total - kept) / total:.1f} %)"
+    return f"{total - kept:,} of {total:,} ({nearest(percent(total - kept, total), 1)} %)"

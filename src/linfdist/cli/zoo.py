@@ -11,8 +11,8 @@ from rich.table import Table
 
 from linfdist.data import DataError
 from linfdist.evaluate import Violated
+from linfdist.numbers import down, nearest, up, written
 from linfdist.recipes import Recipe, command
-from linfdist.report.digits import down, nearest, up, written
 from linfdist.reproduce.beside import paper_certified
 from linfdist.zoo import card, names
 from linfdist.zoo.add import add as put

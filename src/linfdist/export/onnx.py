@@ -9,10 +9,10 @@ import torch
 
 from ..certificates.checks import check_network, class_count
 from ..certificates.exact import FrozenHead, FrozenNet
-from ..certificates.rounding import DOWN, UP, round_down, rounding_error
+from ..certificates.rounding import DOWN, UP, rounding_error
 from ..models import ConvDistNetMLP, DistNet, DistNetMLP, PixelNet
 from ..nn import CenterCrop, DistConv2d, DistLinear, Flatten, LipschitzModule, MeanShift, Normalize, ScaledLinear
-from ..nn.base import round_up
+from ..numbers import round_down, round_up
 from .graph import Graph, Value
 
 CHUNK = 1 << 16  # elements an image of the largest value in between

@@ -2,10 +2,11 @@
 
 import math
 from abc import ABC, abstractmethod
-from fractions import Fraction
 from typing import NamedTuple
 
 from torch import Tensor, nn
+
+from ..numbers import round_up as round_up
 
 
 class Box(NamedTuple):
@@ -39,9 +40,3 @@ class LipschitzModule(nn.Module, ABC):
         rounded operation is monotone wherever the exact one is. So the same operations on the ends of the box enclose
         their results inside. This holds on one device and backend, and for one dtype.
         """
-
-
-def round_up(exact: Fraction) -> float:
-    """The smallest float that is not below `exact`."""
-    nearest = float(exact)
-    return nearest if Fraction(nearest) >= exact else math.nextafter(nearest, math.inf)

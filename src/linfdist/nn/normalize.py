@@ -7,7 +7,8 @@ from fractions import Fraction
 import torch
 from torch import Tensor, nn
 
-from .base import Box, LipschitzModule, round_up
+from ..numbers import round_up
+from .base import Box, LipschitzModule
 
 
 class Normalize(LipschitzModule):

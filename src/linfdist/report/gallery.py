@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from ..files import load_tensors
-from .digits import down, up
+from ..numbers import down, up
 from .rows import Row
 
 Pixels = NDArray[np.uint8]

@@ -8,9 +8,9 @@ from importlib.resources import files
 from string import Template
 
 from .. import data
+from ..numbers import down, nearest, percent, up
 from . import tables
 from .commands import commands
-from .digits import down, nearest, percent, up
 from .gallery import captions, magnification, pictures, png
 from .plots import Chart
 from .published import beside

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..numbers import down, nearest, percent, up
 from . import tables
-from .digits import down, nearest, percent, up
 from .run import Run
 
 DPI = 200  # twice that of a screen

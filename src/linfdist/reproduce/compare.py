@@ -7,7 +7,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import NamedTuple
 
-from ..report.digits import down, nearest, up, written
+from ..numbers import down, nearest, up, written
 from ..report.published import Result, tables
 from .plan import Planned, Scale, plan
 from .rows import Row

@@ -15,8 +15,8 @@ from typing import Any
 
 from .. import zoo
 from ..files import write_atomically
+from ..numbers import down, nearest, up, written
 from ..recipes import Recipe, setting
-from ..report.digits import down, nearest, up, written
 from ..zoo.cards import Card
 from ..zoo.shelf import FILES
 from . import study

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...models import DistNet, DistNetMLP
 from ...nn import CenterCrop, DistLinear, Flatten, LipschitzModule, MeanShift, Normalize
-from ...nn.base import round_up
+from ...numbers import round_up
 from ..checks import check_network
 from ..rounding import rounding_error
 from .bounds import INT32
