@@ -53,7 +53,7 @@ def test_attacks(given, expected):
     [
         (["pdg"], "attack = 'pdg': must be one of none, pgd, strong, auto"),
         (["pgd,PGD"], "attack = 'PGD': must be one of"),
-        (["none", "pgd"], "none does not go with others"),
+        (["none", "pgd"], "none cannot be combined with others"),
     ],
 )
 def test_attacks_that_do_not_exist(given, complaint):

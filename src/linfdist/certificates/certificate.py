@@ -33,11 +33,13 @@ class Certificate:
         ball of that radius; 0 where nothing is proved.
     certified: (B,) bool: the prediction is the same for every image of [0, 1] in the closed eps-ball, and is y if y was
         given. None if eps was None.
+    margin_radius: (B,) float64: what the first proof, that by the margin, contributes to `radius`.
     """
 
     prediction: Tensor
     radius: Tensor
     certified: Tensor | None
+    margin_radius: Tensor | None = None
 
 
 @torch.no_grad()
@@ -73,10 +75,11 @@ def certify(
     for start in range(0, len(x), rows):
         here = ball[start : start + rows] if isinstance(ball, Tensor) else ball
         parts.append(_certify(look(x[start : start + rows]), here, radii))
-    prediction, radius, certified = (torch.cat(column) for column in zip(*parts, strict=True)) if parts else _nothing(x)
+    columns = [torch.cat(column) for column in zip(*parts, strict=True)] if parts else _nothing(x)
+    prediction, radius, certified, margin_radius = columns
     if y is not None:
         certified = certified & (prediction == y.to(prediction.device))
-    return Certificate(prediction, radius, None if ball is None else certified)
+    return Certificate(prediction, radius, None if ball is None else certified, margin_radius)
 
 
 def predict(model: PixelNet, x: Tensor, eps: Eps, method: str = "box") -> Tensor:
@@ -141,9 +144,9 @@ class MilpProof(Proof):
         return (radius > 0) & (radius >= largest_of(eps).clamp(max=1.0))  # a radius of 1 holds all images
 
 
-def _certify(proofs: list[Proof], eps: Fraction | Tensor | None, radii: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """(prediction, radius, certified) of one chunk; certified means nothing if eps is None."""
-    prediction = proofs[0].prediction
+def _certify(proofs: list[Proof], eps: Fraction | Tensor | None, radii: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """(prediction, radius, certified, margin radius) of one chunk; certified means nothing if eps is None."""
+    prediction, margin_radius = proofs[0].prediction, proofs[0].radius
     radius = torch.zeros_like(prediction, dtype=torch.float64)
     certified = torch.zeros_like(prediction, dtype=torch.bool)
     for proof in proofs:
@@ -159,8 +162,10 @@ def _certify(proofs: list[Proof], eps: Fraction | Tensor | None, radii: bool) ->
             failed = failed.where(certified, above)
         if radii and not proof.closed_form:
             radius = largest_proved(proof.proves, radius, failed)
-    return prediction, radius, certified
+        if proof is proofs[0]:
+            margin_radius = radius
+    return prediction, radius, certified, margin_radius
 
 
-def _nothing(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    return x.new_empty(0, dtype=torch.int64), x.new_empty(0, dtype=torch.float64), x.new_empty(0, dtype=torch.bool)
+def _nothing(x: Tensor) -> list[Tensor]:
+    return [x.new_empty(0, dtype=kind) for kind in (torch.int64, torch.float64, torch.bool, torch.float64)]

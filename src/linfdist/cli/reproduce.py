@@ -11,7 +11,7 @@ from rich.table import Table
 from linfdist.data import DataError
 from linfdist.evaluate import Violated
 from linfdist.recipes import setting
-from linfdist.reproduce.compare import Comparison, compare
+from linfdist.reproduce.compare import ComparedTable, compare
 from linfdist.reproduce.plan import SCALES, Scale, numbers
 from linfdist.reproduce.rows import read_rows
 from linfdist.reproduce.run import Job, jobs, missing, run
@@ -75,7 +75,7 @@ def _say(text: str, error: bool = False) -> None:
     Console(stderr=error).print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def show(comparison: Comparison) -> Table:
+def show(comparison: ComparedTable) -> Table:
     """For a terminal."""
     shown = Table(title=escape(comparison.title), box=None, padding=(0, 2, 0, 0))
     for k, heading in enumerate(comparison.headings):

@@ -15,7 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from .. import recipes
 from ..recipes import Recipe
-from ..zoo.run import FinishedRun, machine, read_run
+from ..runs import Run
+from ..zoo.run import machine
 from .rows import Percent, append, read_lines
 
 FILE = Path("results") / "study.jsonl"
@@ -42,15 +43,15 @@ class Experiment(BaseModel):
         return recipe
 
 
-def experiment(run: FinishedRun) -> Experiment:
+def experiment(run: Run) -> Experiment:
     """The row of a finished run; ValueError if it held no images out: then its numbers are of images it has seen."""
     if not run.recipe.holdout:
         raise ValueError(f"{run.folder} held no images out: train with --set holdout=5000 to compare it with others")
-    last = run.epochs[-1] if run.epochs else {}
+    last = run.metrics[-1] if run.metrics else {}
     if not {"certified", "clean"} <= last.keys():
         raise ValueError(f"{run.folder} has no certified accuracy in its last epoch: train it with `linfdist train`")
     return Experiment(
-        name=run.folder.resolve().name,
+        name=run.name,
         recipe=run.recipe,
         certified=float(last["certified"]),
         clean=float(last["clean"]),
@@ -82,7 +83,9 @@ def keep(folders: Sequence[Path], path: Path) -> list[Experiment]:
     known = [_identity(row) for row in read(path)]
     new: list[Experiment] = []
     for folder in folders:
-        row = experiment(read_run(folder))
+        run = Run(folder)
+        run.check_trained()
+        row = experiment(run)
         if _identity(row) not in known:
             known.append(_identity(row))
             new.append(row)

@@ -7,10 +7,11 @@ from torch import Tensor, nn
 
 from ..files import load_tensors, save_tensors
 from ..models.saved import load_into
+from ..runs import CHECKPOINT
 from .average import Average
 from .optim import DistAdam
 
-FILE = "checkpoint.safetensors"
+FILE = CHECKPOINT
 Sums = dict[str, float]
 
 

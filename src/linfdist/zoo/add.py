@@ -6,14 +6,13 @@ from pathlib import Path
 
 from .. import data, models
 from ..eps import parse_eps
-from ..evaluate.settings import file_sha256
-from ..files import write_atomically
+from ..files import file_sha256, write_atomically
 from ..models import count_parameters, save
-from ..models.saved import FILE
+from ..runs import MODEL, Run
 from . import curve
 from .cards import NAME, Card
 from .measure import METHOD, measure
-from .run import machine, read_run
+from .run import machine
 from .shelf import FILES, names
 
 COMPACT = "compact"  # the folder in that of the run, for the rounded network and its rows
@@ -39,12 +38,13 @@ def add(
         raise ValueError(f"name = {name!r}: must be lower-case letters, digits, dots and dashes, such as mnist-0.3-mlp")
     if name in names(target) and not replace:
         raise FileExistsError(f"{name} is in the zoo: choose another name, or say that it shall be replaced")
-    trained = read_run(run)
+    trained = Run(run)
+    trained.check_trained()
     recipe = trained.recipe
     if recipe.data not in data.NAMES:
         raise ValueError(f"{run} was trained on {recipe.data}: the zoo is for {', '.join(data.NAMES)}")
     network, header = models.load(trained.model_file), {"recipe": recipe.name}
-    rounded = run / COMPACT / FILE
+    rounded = run / COMPACT / MODEL
     rounded.parent.mkdir(exist_ok=True)
     save(network, rounded, header, compact=True)  # the same bytes every time, so that a measurement can go on
     sha256 = file_sha256(rounded)
@@ -77,6 +77,6 @@ def add(
         stored.unlink()
         raise ValueError(f"{stored} would not be what was measured: {rounded} has changed meanwhile; call again")
     if results is not None:
-        curve.write(results / "curves" / f"{name}.json", measured.rows, float(parse_eps(recipe.eps)), trained.epochs)
+        curve.write(results / "curves" / f"{name}.json", measured.rows, float(parse_eps(recipe.eps)), trained.metrics)
     write_atomically(target / f"{name}.json", card.model_dump_json(indent=2) + "\n")
     return card
