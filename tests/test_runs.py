@@ -1,4 +1,4 @@
-"""The folder of a run, read strictly: what is hostile gives a ValueError of one line that names file, line and value."""
+"""The folder of a run, read strictly: a hostile file gives a ValueError of one line that names file, line and value."""
 
 import json
 import re
