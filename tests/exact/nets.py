@@ -8,9 +8,9 @@ from fractions import Fraction
 import torch
 from torch import Tensor, nn
 
-from linfdist.certificates.exact import FrozenHead, FrozenNet, freeze
+from linfdist.exact import FrozenHead, FrozenNet, freeze
 from linfdist.models import DistNet, DistNetMLP
-from linfdist.nn import DistLinear, MeanShift, Normalize
+from linfdist.nn import DistLinear, MeanShift, NearestClass, Normalize
 
 
 def random_net(seed: int, shape=(1, 3, 3), width: int = 7, depth: int = 3, classes: int = 4, **options) -> DistNet:
@@ -97,7 +97,7 @@ def exact_outputs(layers: Iterable[nn.Module], image: Tensor) -> list[Fraction]:
         if isinstance(layer, Normalize):
             for channel, mean in zip(image, layer.mean.flatten().tolist(), strict=True):
                 x += [(Fraction(int(pixel), 255) - Fraction(mean)) / std for pixel in channel.flatten()]
-        elif isinstance(layer, DistLinear):
+        elif isinstance(layer, DistLinear | NearestClass):
             bias = [0.0] * len(layer.weight) if layer.bias is None else layer.bias.tolist()
             x = [
                 max(abs(value - Fraction(w)) for value, w in zip(x, row, strict=True)) + Fraction(b)

@@ -8,8 +8,7 @@ import typer
 from PIL import Image
 from typer.testing import CliRunner
 
-from linfdist import models
-from linfdist.certificates import exact
+from linfdist import exact, models
 from linfdist.cli.certify import certify
 from linfdist.cli.export import export
 from linfdist.cli.verify import verify

@@ -7,12 +7,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linfdist.certificates import exact
-from linfdist.certificates.exact import network as network_module
-from linfdist.certificates.exact.freeze import to_grid
-from linfdist.certificates.exact.network import FrozenLayer, grid_inputs, reference
-from linfdist.certificates.exact.prune import winners
-from linfdist.certificates.exact.report import compare
+from linfdist import exact
+from linfdist.exact import network as network_module
+from linfdist.exact.freeze import to_grid
+from linfdist.exact.network import FrozenLayer, grid_inputs, reference
+from linfdist.exact.prune import winners
+from linfdist.exact.report import compare
 from linfdist.models import ConvDistNetMLP, DistNet, DistNetMLP
 from linfdist.ops import exact as kernels
 

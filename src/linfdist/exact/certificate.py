@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...ops.box import dist_box
+from ..ops.box import dist_box
 from .bounds import largest
 from .network import FrozenNet, cropped
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...ops import exact as kernels
+from ..ops import exact as kernels
 from .bounds import BYTE, INT16, INT32, largest, near_far, reach, rows
 from .head import FrozenHead
 
