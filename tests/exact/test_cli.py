@@ -73,7 +73,7 @@ def test_errors_of_export_are_told_without_a_traceback(run, trained, tmp_path):
     save_image(torch.zeros(1, 8, 9, dtype=torch.uint8), tmp_path / "wide.png")
     wide = tmp_path / "wide.png"
     for arguments, complaint in [
-        ([tmp_path / "convolutions", "--format", "exact"], "not ConvDistNetMLP: convolutions are not supported"),
+        ([tmp_path / "convolutions", "--format", "exact"], "a DistConv2d has no form in integers"),
         ([tmp_path / "none", "--format", "exact"], "does not exist"),
         ([trained.file, "--format", "exact"], "holds no network"),
         ([bare, "--format", "exact", "--data", "digits"], "give --data and --eps"),

@@ -14,11 +14,11 @@ from linfdist.exact import twin
 from linfdist.exact.certificate import box_certified_at, box_holds
 from linfdist.exact.file import contents
 from linfdist.exact.freeze import fold_network
-from linfdist.exact.network import grid_inputs, reference
+from linfdist.exact.network import grid_inputs
 from linfdist.exact.report import compare
 from linfdist.nn import DistLinear
 
-from .nets import TwoPixels, exact_head, exact_outputs, images, random_mlp, random_net
+from .nets import TwoPixels, exact_head, exact_outputs, images, random_mlp, random_net, reference
 
 
 def float_head(net) -> exact.FrozenHead:
