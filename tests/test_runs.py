@@ -2,7 +2,9 @@
 
 import json
 import re
+import shutil
 import tracemalloc
+from pathlib import Path
 
 import pytest
 import torch
@@ -50,6 +52,21 @@ def test_a_whole_folder(folder):
     assert [epoch["p"] for epoch in run.metrics] == [8.0, None]
     assert run.gallery.rows == tuple(ROWS[:2])
     assert run.name == folder.name
+
+
+V01 = Path(__file__).parent / "fixtures" / "v0.1"
+
+
+def test_what_version_0_1_has_written(tmp_path):
+    run = evaluated(V01 / "plain")
+    run.check_trained()
+    assert "summary_sha256" not in run.summary
+    assert len(run.rows) == run.summary["n"]
+    assert run.gallery.rows
+    copy = shutil.copytree(V01 / "plain", tmp_path / "copy")
+    path = copy / "summary.json"
+    path.write_text(path.read_text().replace(f'"eps": "{run.summary["eps"]}"', '"eps": "0.9"'))
+    refused(lambda: evaluated(copy), "not of an evaluation at eps = 0.9")
 
 
 LONG = "9" * 401

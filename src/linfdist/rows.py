@@ -152,15 +152,15 @@ def check_eps(rows: Iterable[Row], eps: str) -> None:
     """ValueError for rows that no evaluation at this eps could have given, whatever the network.
 
     A certified image has a radius of at least eps, rounded down; one that is correct but not certified has none beyond
-    eps; and attacks stay within the eps-ball.
+    eps (by more than a grey level, as integer networks may); and attacks stay within the eps-ball.
     """
     exact = parse_eps(eps)
-    low, high = round_down(exact), round_up(exact)
+    low, high, beyond = round_down(exact), round_up(exact), round_up(exact + Fraction(1, 255))
     for row in rows:
         image = f"image {row.index} is not of an evaluation at eps = {eps}"
         if row.certified and row.radius < low:
             raise ValueError(f"{image}: it is certified, but its radius is {row.radius!r}")
-        if row.correct and not row.certified and row.radius > high:
+        if row.correct and not row.certified and row.radius > beyond:
             raise ValueError(f"{image}: it is not certified, but its radius is {row.radius!r}")
         for name, attempt in row.attacks.items():
             if attempt.size > high:

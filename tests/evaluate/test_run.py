@@ -11,7 +11,7 @@ import pytest
 import torch
 from filelock import FileLock
 
-from linfdist import models
+from linfdist import models, nn
 from linfdist.attacks import Attacked
 from linfdist.certificates import Certificate, certify
 from linfdist.evaluate import Shard, Subject, Violated, evaluate, summarise, violations
@@ -391,6 +391,18 @@ def test_a_network_without_a_file(run, test_set, tmp_path):
     next(network.parameters()).data.view(-1)[0] += 1
     with pytest.raises(ValueError, match=r"model_sha256: .* there, .* now"):
         evaluate(network, test_set, "0.1", tmp_path / "one", limit=20)
+
+
+def test_layers_of_ones_own(test_set, tmp_path):
+    """Anything that can be certified can be evaluated: here layers in a row, whose outputs are logits."""
+    torch.manual_seed(0)
+    layers = nn.Stack(nn.Normalize([0.3], 0.3), nn.Flatten(), nn.DistLinear(64, 10)).eval()
+    summary = evaluate(layers, test_set, "0.001", tmp_path, attacks=("pgd",), limit=50).summary
+    proof = certify(layers, test_set.images[:50] / 255, "0.001", test_set.labels[:50])
+    assert summary["certified"] == 2 * int(proof.certified.sum())
+    assert evaluate(layers, test_set, "0.001", tmp_path, attacks=("pgd",), limit=50).before
+    with pytest.raises(TypeError, match="Linear"):
+        evaluate(torch.nn.Linear(3, 4), test_set, "0.1", tmp_path / "other")
 
 
 class Oracle(Subject):

@@ -15,9 +15,9 @@ from rich.table import Table
 from torch import Tensor
 
 from linfdist import data
+from linfdist import exact as frozen
 from linfdist.certificates import Certificate
 from linfdist.certificates import certify as prove
-from linfdist.certificates import exact as frozen
 from linfdist.data.folder import SUFFIXES
 from linfdist.eps import parse_eps
 from linfdist.files import write_atomically

@@ -11,10 +11,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from linfdist import data
-from linfdist.certificates import exact
-from linfdist.certificates.exact.report import Comparison, compare
+from linfdist import data, exact
 from linfdist.eps import parse_eps
+from linfdist.exact.report import Comparison, compare
 from linfdist.models import DistNet, DistNetMLP, PixelNet
 from linfdist.numbers import down, nearest, percent, up
 
@@ -125,7 +124,7 @@ def _freeze(
         least, largest = (data.read_image(path, network.shape[0]) for path in domain)
         bounds = (least, largest)
     recipe = source.recipe
-    frozen = exact.freeze(network, k, bounds, {"recipe": recipe and recipe.name})  # type: ignore[arg-type]  # checked
+    frozen = exact.freeze(network, k, bounds, {"recipe": recipe and recipe.name})
     assert isinstance(network, DistNet | DistNetMLP)
     if recipe is None and (dataset is None or eps is None):
         if dataset is not None or eps is not None or limit is not None:

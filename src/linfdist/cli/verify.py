@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from linfdist.certificates.exact.twin import read, sha256_of, unique
-from linfdist.certificates.exact.twin import verify as check
 from linfdist.data import DataError, read_image
+from linfdist.exact.twin import read, sha256_of, unique
+from linfdist.exact.twin import verify as check
 
 
 def verify(

@@ -12,7 +12,6 @@ from torch import Tensor
 from ..attacks import attack
 from ..data import Dataset
 from ..files import file_sha256, remove_leftovers
-from ..models import PixelNet
 from ..rows import Row, Violation, summarise, violations
 from ..runs import GALLERY, Gallery, Results
 from . import gallery, violated
@@ -37,7 +36,7 @@ class Evaluation:
 
 
 def evaluate(
-    network: PixelNet | Subject,
+    network: object,
     dataset: Dataset,
     eps: str,
     out: Path,
@@ -54,7 +53,7 @@ def evaluate(
 ) -> Evaluation:
     """Certify and attack the images of a data set, and write rows.jsonl and summary.json into the folder `out`.
 
-    network: any that `certify` accepts. model_file: where it was loaded from; without it, `model_sha256` is that of the
+    network: any that `certify` accepts, or a `Subject`. model_file: where it was loaded from; without it, `model_sha256` is that of the
     network's configuration and weights. split: which split `dataset` is. limit: take only the first images. attacks:
     names from `linfdist.attacks.ATTACKS`. shard: do only this part of the work; whichever shard is finished last merges
     all of them, if they are in the same folder. fresh: begin anew.
@@ -63,7 +62,7 @@ def evaluate(
     of other settings. If a certificate and an attack contradict each other, `Violated` is raised and nothing is
     finished.
     """
-    images, subject = first_images(dataset, limit), subject_of(network)
+    images, subject = first_images(dataset, limit), subject_of(network, dataset.images.shape[1:])
     settings = Settings(
         model_sha256=subject.sha256() if model_file is None else file_sha256(model_file),
         data=dataset.name,

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from fractions import Fraction
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from ..attacks import Attack, Attacked, smallest
 from ..certificates import Certificate, certify
-from ..models import PixelNet
+from ..models import PixelNet, as_network
 
 
 class Subject(ABC):
@@ -48,7 +49,10 @@ class FloatSubject(Subject):
         self.network = network
 
     def sha256(self) -> str:
-        digest = hashlib.sha256(json.dumps(self.network.config, sort_keys=True).encode())
+        config = self.network.config or {
+            "layers": repr(self.network)
+        }  # a network of one's own may have no configuration
+        digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode())
         for name, tensor in sorted(self.network.state_dict().items()):
             values = tensor.detach().cpu().contiguous()
             digest.update(f"{name} {values.dtype} {tuple(values.shape)}".encode())
@@ -75,9 +79,12 @@ class FloatSubject(Subject):
         return self.network(pixels).argmax(1).tolist()
 
 
-def subject_of(network: PixelNet | Subject) -> Subject:
-    """What answers for this network in an evaluation."""
-    return network if isinstance(network, Subject) else FloatSubject(network)
+def subject_of(network: object, shape: Sequence[int]) -> Subject:
+    """What answers for a network in an evaluation on images of this shape (C, H, W).
+
+    TypeError, with the reason, for what cannot be certified.
+    """
+    return network if isinstance(network, Subject) else FloatSubject(as_network(network, shape))
 
 
 def as_pixels(network: PixelNet, images: Tensor) -> Tensor:

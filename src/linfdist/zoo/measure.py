@@ -40,7 +40,7 @@ def measure(model_file: Path, test_set: Dataset, eps: str, out: Path, show_progr
 
     A certified image that is broken raises `Violated`.
     """
-    subject = subject_of(models.load(model_file))
+    subject = subject_of(models.load(model_file), test_set.images.shape[1:])
     summary = evaluate(subject, test_set, eps, out, model_file, method=METHOD, show_progress=show_progress).summary
     rows = {row.index: row for row in Run(out).rows}
     chosen, which = choose(list(rows.values()))

@@ -5,8 +5,8 @@ from fractions import Fraction
 
 from torch import Tensor
 
-from ...models import DistNet, DistNetMLP
-from ..certificate import certify
+from ..certificates import certify
+from ..models import PixelNet
 from .certificate import box_certified_at, certified_at
 from .network import FrozenNet
 
@@ -27,9 +27,7 @@ class Comparison:
     certified: tuple[int, int]
 
 
-def compare(
-    network: DistNet | DistNetMLP, frozen: FrozenNet, images: Tensor, labels: Tensor, eps: Fraction
-) -> Comparison:
+def compare(network: PixelNet, frozen: FrozenNet, images: Tensor, labels: Tensor, eps: Fraction) -> Comparison:
     """Both networks on images uint8 (N, C, H, W). Both proofs are about the closed eps-ball of real images."""
     if not len(images):
         raise ValueError("there are no images to compare the networks on")
