@@ -52,6 +52,26 @@ def test_the_ops_import_nothing_above_them(file):
     assert third_party == set()
 
 
+@pytest.mark.parametrize(
+    ("name", "below"),
+    [
+        ("numbers", set()),
+        ("files", set()),
+        ("rows", {"eps", "files", "numbers"}),
+        ("runs", {"eps", "files", "rows", "recipes"}),
+    ],
+)
+def test_rows_and_runs_are_leaves(name, below):
+    used = {each.split(".")[1] for each in imported(SOURCE / f"{name}.py") if each.startswith("linfdist.")}
+    assert used <= below
+
+
+@pytest.mark.parametrize("file", sorted((SOURCE / "report").glob("*.py")), ids=lambda file: file.name)
+def test_reports_read_rows_never_networks(file):
+    used = {each.split(".")[1] for each in imported(file) if each.startswith("linfdist.")}
+    assert not used & {"models", "nn", "ops", "attacks", "certificates", "evaluate", "training", "zoo", "exact"}
+
+
 @pytest.mark.parametrize("name", ["reference", "native"])
 def test_a_backend_knows_nothing_of_autograd(name):
     names = imported(SOURCE / "ops" / "backends" / f"{name}.py")

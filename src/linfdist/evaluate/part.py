@@ -10,7 +10,7 @@ from typing import Any
 
 from ..files import MOST_LINE_BYTES, excerpt, parse_json, read_lines, remove_leftovers, write_atomically
 from ..rows import Row, check_rows
-from .settings import Settings
+from .settings import EvaluationSettings
 
 FORMAT = "linfdist-rows-1"
 
@@ -30,7 +30,7 @@ class Part:
     writes leaves a line without an end, which the next reader drops.
     """
 
-    def __init__(self, path: Path, settings: Settings, batches: Mapping[int, range]) -> None:
+    def __init__(self, path: Path, settings: EvaluationSettings, batches: Mapping[int, range]) -> None:
         """batches: the indices of the images in each batch, by the batch's number, in the order they are worked on."""
         self.path, self.settings, self.batches = path, settings, batches
         self.done: dict[int, Done] = {}

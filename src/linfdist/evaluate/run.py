@@ -18,7 +18,7 @@ from . import gallery, violated
 from .examine import examine
 from .part import Done, Part, add_up
 from .progress import Bar, busy
-from .settings import BATCH, Settings, Shard, checksum, first_images
+from .settings import BATCH, EvaluationSettings, Shard, checksum, first_images
 from .subject import Subject, subject_of
 
 
@@ -53,17 +53,17 @@ def evaluate(
 ) -> Evaluation:
     """Certify and attack the images of a data set, and write rows.jsonl and summary.json into the folder `out`.
 
-    network: any that `certify` accepts, or a `Subject`. model_file: where it was loaded from; without it, `model_sha256` is that of the
-    network's configuration and weights. split: which split `dataset` is. limit: take only the first images. attacks:
-    names from `linfdist.attacks.ATTACKS`. shard: do only this part of the work; whichever shard is finished last merges
-    all of them, if they are in the same folder. fresh: begin anew.
+    network: any that `certify` accepts, or a `Subject`. model_file: where it was loaded from; without it,
+    `model_sha256` is that of the network's configuration and weights. split: which split `dataset` is. limit: take only
+    the first images. attacks: names from `linfdist.attacks.ATTACKS`. shard: do only this part of the work; whichever
+    shard is finished last merges all of them, if they are in the same folder. fresh: begin anew.
 
     An evaluation that was stopped is resumed; one that is finished is left as it is. ValueError if `out` holds results
     of other settings. If a certificate and an attack contradict each other, `Violated` is raised and nothing is
     finished.
     """
     images, subject = first_images(dataset, limit), subject_of(network, dataset.images.shape[1:])
-    settings = Settings(
+    settings = EvaluationSettings(
         model_sha256=subject.sha256() if model_file is None else file_sha256(model_file),
         data=dataset.name,
         data_sha256=checksum(images),
@@ -90,7 +90,13 @@ class _Evaluator:
     """An evaluation under way, or one shard of it."""
 
     def __init__(
-        self, subject: Subject, images: Dataset, settings: Settings, shard: Shard, out: Path, show_progress: bool
+        self,
+        subject: Subject,
+        images: Dataset,
+        settings: EvaluationSettings,
+        shard: Shard,
+        out: Path,
+        show_progress: bool,
     ) -> None:
         self.subject, self.images, self.settings, self.shard, self.out = subject, images, settings, shard, out
         self.show_progress = show_progress

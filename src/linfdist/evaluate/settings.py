@@ -57,7 +57,7 @@ class Shard:
 
 
 @dataclass(frozen=True)
-class Settings:
+class EvaluationSettings:
     """Everything that the rows depend on. `eps` is the text as given; `limit` is None if all images are taken."""
 
     model_sha256: str

@@ -49,9 +49,7 @@ class FloatSubject(Subject):
         self.network = network
 
     def sha256(self) -> str:
-        config = self.network.config or {
-            "layers": repr(self.network)
-        }  # a network of one's own may have no configuration
+        config = self.network.config or {"layers": repr(self.network)}  # it may have none
         digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode())
         for name, tensor in sorted(self.network.state_dict().items()):
             values = tensor.detach().cpu().contiguous()
