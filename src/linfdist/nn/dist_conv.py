@@ -25,6 +25,7 @@ class DistConv2d(LipschitzModule):
     """
 
     lipschitz = 1.0  # Fact 3.4, at p = inf only
+    holds_distances = True
 
     def __init__(
         self,

@@ -23,6 +23,7 @@ class DistLinear(LipschitzModule):
     """
 
     lipschitz = 1.0  # Fact 3.4, at p = inf only
+    holds_distances = True
 
     def __init__(self, in_features: int, out_features: int, bias: bool = False, identity_init: bool = False) -> None:
         super().__init__()

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from linfdist.eps import parse_eps
 
+from .losses import KEYS, LOSSES, READOUTS
 from .problems import RecipeError, closest, explain, unknown_key
 
 IMAGE_SIZES = {"mnist": 28, "fashion": 28, "cifar10": 32, "tinyimagenet": 64, "digits": 8}
@@ -123,18 +124,22 @@ class Recipe(BaseModel):
         """e1 + e2 + e3."""
         return self.e1 + self.e2 + self.e3
 
-    def fraction(self, key: Literal["eps", "eps_train", "threshold"]) -> Fraction:
-        """The exact value of a radius or threshold; ValueError if this recipe has none."""
+    def fraction(self, key: str) -> Fraction:
+        """Return the exact value of a radius or threshold; ValueError if this recipe has none."""
         text: str | None = getattr(self, key)
         if text is None:
             raise ValueError(f"{self.name}: loss = {self.loss!r} has no {key}")
         return parse_eps(text, name=key, at_most=2 if key == "threshold" else 1)
 
+    def number(self, key: str) -> float:
+        """Return the value of a numeric key, rounded to a float if it is an exact radius or threshold."""
+        value: str | float | None = getattr(self, key)
+        return float(self.fraction(key)) if value is None or isinstance(value, str) else value
+
     def idle(self) -> dict[str, str]:
         """The keys that have no effect in this recipe, and why."""
         reasons = {
-            "head": (self.model == "dist_net", "model = 'dist_net' has no head"),
-            "hinge_mean_weight": (self.loss != "hinge", f"loss = {self.loss!r} has no mean over the classes"),
+            "head": (READOUTS[self.model] != "head", f"model = {self.model!r} has no head"),
             "start_noise": (self.start is None, "there is no start"),
             "pad_mode": (self.pad == 0, "pad = 0"),
             "weight_decay": (self.decay == "none", "decay = 'none'"),
@@ -143,6 +148,8 @@ class Recipe(BaseModel):
             "p_end": (not self.smooth, "smooth = false"),
             "p_snap": (not self.smooth, "smooth = false"),
         }
+        for key in self._foreign_keys():
+            reasons[key] = (getattr(self, key) is not None, f"loss = {self.loss!r} does not use it")
         return {key: why for key, (holds, why) in reasons.items() if holds}
 
     def override(self, changes: Mapping[str, object]) -> "Recipe":
@@ -161,20 +168,21 @@ class Recipe(BaseModel):
             raise ValueError("\n  ".join(problems))
         return self
 
+    def _foreign_keys(self) -> list[str]:
+        """The keys that other losses read, and this one does not."""
+        return [key for key in KEYS if key not in LOSSES[self.loss].keys]
+
     def _loss_problems(self) -> list[str]:
-        problems = []
-        uses = {"hinge": ["threshold"], "ibp": ["kappa", "eps_train"], "scaled_ce": ["threshold", "ce_start", "ce_end"]}
-        for key in ("threshold", "kappa", "eps_train", "ce_start", "ce_end"):
-            value = getattr(self, key)
-            if key in uses[self.loss] and value is None:
-                problems.append(f"{key}: is missing; loss = {self.loss!r} needs {', '.join(uses[self.loss])}")
-            elif key not in uses[self.loss] and value is not None:
+        loss, readout = LOSSES[self.loss], READOUTS[self.model]
+        needs = f"loss = {self.loss!r} needs {', '.join(loss.required)}"
+        problems = [f"{key}: is missing; {needs}" for key in loss.required if getattr(self, key) is None]
+        for key in self._foreign_keys():
+            if type(self).model_fields[key].default is None and (value := getattr(self, key)) is not None:
                 problems.append(
                     f"{key} = {value!r}: does not go with loss = {self.loss!r}; leave it out, or {key}=none"
                 )
-        headless = self.model == "dist_net"
-        if headless == (self.loss == "ibp"):
-            allowed = "hinge or scaled_ce" if headless else "ibp"
+        if loss.readout != readout:
+            allowed = " or ".join(name for name, each in LOSSES.items() if each.readout == readout)
             problems.append(f"loss = {self.loss!r}: must be {allowed} for model = {self.model!r}")
         return problems
 
@@ -184,12 +192,22 @@ class Recipe(BaseModel):
             problems.append(f"depth = {self.depth}: must be at least 2 for model = 'dist_net', its last layer included")
         if self.model == "conv_dist_net_mlp" and self.depth != CONV_DEPTH:
             problems.append(f"depth = {self.depth}: must be {CONV_DEPTH} for model = 'conv_dist_net_mlp' (Table 8)")
-        size = IMAGE_SIZES.get(self.data)
-        if size and self.crop and self.crop > size:
-            problems.append(f"crop = {self.crop}: must be at most {size}, the size of the images of {self.data}")
-        if size and self.pad >= size:
-            problems.append(f"pad = {self.pad}: must be less than {size}, the size of the images of {self.data}")
+        if size := IMAGE_SIZES.get(self.data):
+            problems += self._size_problems(size, f"the size of the images of {self.data}")
         return problems
+
+    def _size_problems(self, size: int, what: str) -> list[str]:
+        problems = []
+        if self.crop and self.crop > size:
+            problems.append(f"crop = {self.crop}: must be at most {size}, {what}")
+        if self.pad >= size:
+            problems.append(f"pad = {self.pad}: must be less than {size}, {what}")
+        return problems
+
+    def check_images(self, height: int, width: int) -> None:
+        """Raise RecipeError unless crops and padding fit images of this size."""
+        if problems := self._size_problems(min(height, width), f"as the images are {height} × {width}"):
+            raise RecipeError(problems, self.name)
 
 
 def build(values: Mapping[str, object], where: str = "", *, given: Mapping[str, object], text: bool = False) -> Recipe:

@@ -12,11 +12,11 @@ import torch.distributed
 
 @dataclass(frozen=True)
 class Workers:
-    """This process among all."""
+    """This process among all; alone on the CPU by default."""
 
-    rank: int
-    world: int
-    device: torch.device
+    rank: int = 0
+    world: int = 1
+    device: torch.device = torch.device("cpu")  # noqa: RUF009 (a constant)
 
     @property
     def first(self) -> bool:
