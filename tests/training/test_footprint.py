@@ -9,22 +9,15 @@ from .runs import start
 PROGRAM = """
 import torch
 from linfdist import recipes
-from linfdist.data import info
-from linfdist.training.objective import Objective, build_network
-from linfdist.training.optim import DistAdam
-from linfdist.training.schedule import state_at
+from linfdist.data import Dataset, info
+from linfdist.training import Trainer
 
 recipe = recipes.load("mnist")
 assert (recipe.width, recipe.batch_size) == (5120, 512)
-objective = Objective(recipe, build_network(recipe, info("mnist"))).train()
-optimiser = DistAdam(
-    objective.named_parameters(), objective.dist_weights(), {}, recipe.beta1, recipe.beta2, recipe.adam_eps, 0.005
-)
-state = state_at(recipe, 0, 1)
-assert state.p == 8
-loss, _ = objective(torch.rand(512, 1, 28, 28), torch.randint(10, (512,)), state)
-loss.backward()
-optimiser.step(state.lr, state.p)
+images = torch.randint(256, (512, 1, 28, 28), dtype=torch.uint8)
+trainer = Trainer(recipe, Dataset("noise", images, torch.arange(512) % 10, ()), info("mnist"))
+assert trainer.state.p == 8
+trainer.step()
 print(int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]) * 1024)
 """
 
