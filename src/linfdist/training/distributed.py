@@ -46,11 +46,16 @@ def is_first() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
+def default_device(local: int = 0) -> torch.device:
+    """Return the GPU of this number if there is any, else the CPU."""
+    return torch.device("cuda", local) if torch.cuda.is_available() else torch.device("cpu")
+
+
 @contextmanager
 def workers(timeout: timedelta = timedelta(minutes=5)) -> Iterator[Workers]:
     """Join the group that `torchrun` has set up (gloo on CPUs, NCCL on GPUs), or work alone."""
     local = int(os.environ.get("LOCAL_RANK", "0"))
-    device = torch.device("cuda", local) if torch.cuda.is_available() else torch.device("cpu")
+    device = default_device(local)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     world = int(os.environ.get("WORLD_SIZE", "1"))
