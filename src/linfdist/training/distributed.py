@@ -1,4 +1,4 @@
-"""One process or many: the same training. Started by `torchrun`, else alone."""
+"""Training with one process, or with the many that `torchrun` starts."""
 
 import os
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ class Workers:
         return self.rank == 0
 
     def sum(self, mine: dict[str, float]) -> dict[str, float]:
-        """The sums over all processes, known to all."""
+        """Return the sums over all processes, to each of them."""
         if self.world == 1:
             return mine
         total = torch.tensor(list(mine.values()), dtype=torch.float64, device=self.device)
@@ -32,7 +32,7 @@ class Workers:
         return dict(zip(mine, total.tolist(), strict=True))
 
     def lost(self, error: RuntimeError) -> bool:
-        """Whether this is how a collective fails when another process is gone."""
+        """Return whether a collective operation fails like this when another process is gone."""
         if self.world == 1:
             return False
         signs = ("gloo", "NCCL", "Connection closed", "Connection reset", "Broken pipe")
@@ -42,7 +42,7 @@ class Workers:
 
 
 def is_first() -> bool:
-    """Whether this process speaks to the user; known before the group is."""
+    """Return whether this process speaks to the user; this works before the processes have joined."""
     return os.environ.get("RANK", "0") == "0"
 
 

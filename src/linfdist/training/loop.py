@@ -202,7 +202,7 @@ def _same_recipe(recipe: Recipe, out: Path) -> None:
 
 @contextmanager
 def _stop_requests() -> Iterator[list[float]]:
-    """Collects Ctrl-C and SIGTERM, so that a step is finished and a checkpoint written first; again stops at once."""
+    """Collect Ctrl-C and SIGTERM, so that a checkpoint is written first; a second one stops at once."""
     caught: list[float] = []  # when
     before = {}
 
