@@ -16,10 +16,11 @@ _LIMITS = {
 
 
 class RecipeError(ValueError):
-    """A recipe that cannot be used. Its message has one line per problem."""
+    """A recipe that cannot be used. Its message has one line per problem; `where` is the file or recipe, if known."""
 
     def __init__(self, problems: Iterable[str], where: str = "") -> None:
-        lines = list(problems)
+        lines = self.problems = list(problems)
+        self.where = where
         super().__init__(f"{where}: {lines[0]}" if where and len(lines) == 1 else "\n  ".join([where, *lines]).strip())
 
 

@@ -57,8 +57,6 @@ class Trainer:
         self, recipe: Recipe, dataset: Dataset, info: Info, workers: Workers | None = None, resumed: bool = False
     ) -> None:
         recipe.check_images(*info.shape[1:])
-        if info.num_classes < 2 or len(dataset.labels.unique()) < 2:
-            raise ValueError(f"{info.name}: all training images are of one class; a classifier needs at least two")
         self.recipe, self.workers = recipe, workers or Workers()
         images, labels = dataset.images, dataset.labels
         chosen = _spread(recipe.holdout or WATCHED_IMAGES, len(images))
@@ -67,6 +65,8 @@ class Trainer:
             kept = torch.ones(len(images), dtype=torch.bool)
             kept[chosen] = False
             images, labels = images[kept], labels[kept]
+        if info.num_classes < 2 or len(labels.unique()) < 2:
+            raise ValueError(f"{info.name}: all training images are of one class; a classifier needs at least two")
         self.batches = Batches(images, labels, recipe, self.workers)
         self.total = total_steps(recipe, self.batches.steps_per_epoch)
 
@@ -176,9 +176,10 @@ class Trainer:
             if part not in parts:
                 raise ValueError(f"{path} is not a checkpoint: it has a tensor {name!r}")
             parts[part][rest] = tensor
-        if parts["average"]:
-            load_into(self.network, parts["average"], path)  # to see that they fit: the weights themselves come next
-        self.average.means = parts["average"]
+        self.average.means = {}
+        if parts["average"]:  # through the network, to see that they fit and to be on its device
+            load_into(self.network, parts["average"], path)
+            self.average.means = {name: tensor.clone() for name, tensor in self.network.state_dict().items()}
         load_into(self.objective, parts["model"], path)
         try:
             self.optimiser.load_state_dict(parts["optimiser"], step)
