@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
@@ -24,7 +23,6 @@ from linfdist.runs import Results, Run
 
 from .files import names, read, same_results
 
-V01 = Path(__file__).parents[1] / "fixtures" / "v0.1"
 FINISHED = {"rows.jsonl", "summary.json"}
 SETTINGS = {"eps": "0.1", "attacks": ("pgd",), "batch": 40, "limit": 150}  # four batches, the last one of 30
 
@@ -382,22 +380,6 @@ def test_what_the_version_before_has_written_is_finished(whole, call, tmp_path):
     shutil.copytree(whole, tmp_path / "old")
     edited(tmp_path / "old", drop=["summary_sha256"])
     assert call(tmp_path / "old").before
-
-
-def test_version_0_1_is_resumed_and_finished(test_set, tmp_path, monkeypatch):
-    model = V01 / "plain" / "model.safetensors"
-    out, network = shutil.copytree(V01 / "partial", tmp_path / "partial"), models.load(model)
-    import linfdist.evaluate.run as module
-
-    examine, examined = module.examine, []
-    monkeypatch.setattr(module, "examine", lambda *a: examined.append(a[3]) or examine(*a))
-    evaluate(network, test_set, "0.1", out, model, attacks=("pgd",), limit=8, batch=2)
-    assert examined
-    assert 0 not in examined  # the first batch was kept
-    plain = shutil.copytree(V01 / "plain", tmp_path / "plain")
-    assert evaluate(network, test_set, "0.1", plain, model, attacks=("pgd", "strong"), limit=30).before
-    fresh = evaluate(network, test_set, "0.1", tmp_path / "fresh", model, attacks=("pgd",), limit=8, batch=2).summary
-    assert read(out)[1] == {key: value for key, value in fresh.items() if key != "seconds"}
 
 
 def test_a_network_without_a_file(run, test_set, tmp_path):

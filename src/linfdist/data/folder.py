@@ -12,6 +12,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from .base import SPLITS, Corrupt, DataError, Dataset, Info, Pixels
+from .measure import measure
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp"})
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "TIFF", "WEBP")  # Pillow knows others that run programs
@@ -46,23 +47,7 @@ def load(root: Path, split: str) -> Dataset:
 
 def info(root: Path) -> Info:
     """Sizes, and mean and standard deviation of the training images."""
-    paths, classes = _listing(root)
-    train = load(root, "train")
-    counts = torch.stack([torch.bincount(channel.flatten(), minlength=256) for channel in train.images.unbind(1)])
-    values = torch.arange(256, dtype=torch.float64) / 255
-    mean = (counts * values).sum(1) / counts.sum(1)
-    variance = (counts * (values - mean[:, None]) ** 2).sum(1) / counts.sum(1)
-    channels, height, width = train.images.shape[1:]
-    return Info(
-        name=str(root),
-        title=root.name,
-        shape=(channels, height, width),
-        num_classes=len(classes),
-        train=len(train),
-        test=len(paths["test"]),
-        mean=tuple(mean.tolist()),
-        std=variance.mean().sqrt().item(),  # of a pixel about the mean of its channel
-    )
+    return measure(load(root, "train"), root.name, test=len(_listing(root)[0]["test"]))
 
 
 def read_image(path: str | os.PathLike[str], channels: int | None = None) -> Tensor:
