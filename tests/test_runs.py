@@ -48,7 +48,7 @@ def test_a_whole_folder(folder):
     run = evaluated(folder)
     assert list(run.rows) == ROWS
     assert (run.classes, run.attacks, float(run.eps)) == (("a", "b"), ["pgd"], 0.1)
-    assert run.recipe.name == run.settings["name"] == "digits-quick"
+    assert run.recipe.name == run.stored_recipe["name"] == "digits-quick"
     assert [epoch["p"] for epoch in run.metrics] == [8.0, None]
     assert run.gallery.rows == tuple(ROWS[:2])
     assert run.name == folder.name

@@ -74,9 +74,9 @@ class Run:
         """Raise FileNotFoundError unless the training is finished, and ValueError if its files are damaged."""
         if not self.model_file.is_file():
             raise FileNotFoundError(f"{self.folder} is not the folder of a finished run: it holds no {MODEL}")
-        if self.cut_off:
+        if self._metrics[1]:
             raise ValueError(f"{self.folder / METRICS} is damaged: its last line is cut off")
-        _ = self.recipe, self.metrics
+        _ = self.recipe
 
     def check_evaluated(self) -> None:
         """Raise FileNotFoundError unless there are rows and their summary, and ValueError if anything is damaged."""
@@ -85,10 +85,10 @@ class Run:
         for name in (ROWS, SUMMARY):
             if not (self.folder / name).is_file():
                 raise FileNotFoundError(f"{self.folder} has no {name}; `linfdist evaluate` writes it")
-        _ = self.rows, self.settings, self.metrics, self.gallery, self.classes
+        _ = self.rows, self.stored_recipe, self.metrics, self.gallery, self.classes
 
     @functools.cached_property
-    def settings(self) -> Mapping[str, Any] | None:
+    def stored_recipe(self) -> Mapping[str, Any] | None:
         """The recipe as it is stored, which may be one of another version; None if there is none."""
         path = self.folder / RECIPE
         return read_json_object(path) if path.is_file() else None
@@ -102,6 +102,7 @@ class Run:
 
     @functools.cached_property
     def _metrics(self) -> tuple[tuple[Mapping[str, Any], ...], bool]:
+        """The epochs, and whether the last line was cut off while it was written."""
         path = self.folder / METRICS
         epochs: list[Mapping[str, Any]] = []
         for where, line in read_lines(path) if path.is_file() else ():
@@ -116,11 +117,6 @@ class Run:
     def metrics(self) -> tuple[Mapping[str, Any], ...]:
         """One mapping per epoch; none if there is no such file. A last line that was cut off is left out."""
         return self._metrics[0]
-
-    @property
-    def cut_off(self) -> bool:
-        """Whether the last line of the metrics was not written to its end."""
-        return self._metrics[1]
 
     @property
     def seconds(self) -> float:

@@ -59,7 +59,7 @@ def test_everything_is_read(run):
     content = read_run(run)
     assert len(content.rows) == 450
     assert content.classes == tuple("0123456789")
-    assert content.settings["name"] == content.recipe.name == "digits-quick"
+    assert content.stored_recipe["name"] == content.recipe.name == "digits-quick"
     assert len(content.metrics) == 6
     assert len(content.gallery.rows) == 6
     assert [len(half) for half in halves(content).values()] == [3, 3]
@@ -69,7 +69,7 @@ def test_rows_and_summary_are_enough(run):
     for name in ("recipe.json", "metrics.jsonl", "gallery.safetensors", "model.safetensors"):
         (run / name).unlink()
     content = read_run(run)
-    assert (content.settings, content.metrics, content.gallery) == (None, (), None)
+    assert (content.stored_recipe, content.metrics, content.gallery) == (None, (), None)
 
 
 def test_class_names(run):

@@ -11,7 +11,11 @@ from ..runs import RECIPE, Run
 def commands(run: Run) -> list[str]:
     """The commands that train (if the recipe is known), evaluate and report, in a folder runs/NAME."""
     folder = f"runs/{run.name}"
-    lines = [] if run.settings is None else [["linfdist", "train", *_recipe(run.settings, folder), "--out", folder]]
+    lines = (
+        []
+        if run.stored_recipe is None
+        else [["linfdist", "train", *_recipe(run.stored_recipe, folder), "--out", folder]]
+    )
     evaluate = ["linfdist", "evaluate", folder, "--eps", str(run.summary["eps"])]
     evaluate += ["--method", str(run.summary["method"])]
     if run.attacks:
@@ -19,7 +23,7 @@ def commands(run: Run) -> list[str]:
     name, split = run.summary.get("data"), run.summary.get("split", "test")
     if split != "test":
         evaluate += ["--split", str(split)]
-    if run.settings is None and name:
+    if run.stored_recipe is None and name:
         evaluate += ["--data", str(name)]
     if name in data.NAMES and len(run.rows) != getattr(data.info(str(name)), str(split), len(run.rows)):
         evaluate += ["--limit", str(len(run.rows))]

@@ -99,7 +99,7 @@ def _headline(run: Run) -> str:
 
 def _comparison(run: Run) -> str:
     counted, n = count(run.rows, run.attacks), len(run.rows)
-    name, model = str(run.summary.get("data", "")), run.settings.get("model") if run.settings else None
+    name, model = str(run.summary.get("data", "")), run.stored_recipe.get("model") if run.stored_recipe else None
     published = beside(name, run.eps)
     robust = "–" if counted.robust is None else up(percent(counted.robust, n), 2)
     own = [_text(ARCHITECTURES.get(str(model), run.name)), "this run", nearest(percent(counted.clean, n), 2), robust]
@@ -223,7 +223,7 @@ def _gallery(run: Run) -> str:
 def _training(run: Run, charts: Mapping[str, Chart]) -> str:
     if not run.metrics:
         return ""
-    held_out = (run.settings or {}).get("holdout")
+    held_out = (run.stored_recipe or {}).get("holdout")
     images = f"{held_out:,} held-out" if isinstance(held_out, int) and held_out else "1,000"
     return _figure(charts, "training", "Accuracy, loss and p by epoch") + (
         f'<p class="note">Clean and certified accuracy at p = ∞ on {images} training images, while p grows.</p>'
@@ -239,14 +239,14 @@ def _card(run: Run) -> str:
         "ε": f"{_text(summary['eps'])}, exactly {_fraction(run.eps)}",
         "images": f"{len(run.rows):,}, {_text(split)} split of {_text(name)}",
     }
-    if run.settings:
-        facts["recipe"] = f"{_text(run.settings.get('name', ''))}: {_text(run.settings.get('source', ''))}"
+    if run.stored_recipe:
+        facts["recipe"] = f"{_text(run.stored_recipe.get('name', ''))}: {_text(run.stored_recipe.get('source', ''))}"
     for part, value in sorted(summary.get("seconds", {}).items()):
         facts[f"{_text(part)} took"] = f"{value:.1f} s"
     parts = [_table(["", ""], ([name, value] for name, value in facts.items()), text_columns=2)]
     parts.append("<h3>To reproduce</h3>\n<pre><code>" + _text("\n".join(commands(run))) + "</code></pre>")
-    if run.settings:
-        settings = "\n".join(f"{key} = {value}" for key, value in run.settings.items() if value is not None)
+    if run.stored_recipe:
+        settings = "\n".join(f"{key} = {value}" for key, value in run.stored_recipe.items() if value is not None)
         parts.append(
             f"<details><summary>All settings of the recipe</summary><pre><code>{_text(settings)}</code></pre></details>"
         )
