@@ -2,6 +2,7 @@
 
 from ..rows import summarise as summarise
 from ..rows import violations as violations
+from .exact_subject import ExactSubject as ExactSubject
 from .run import Evaluation as Evaluation
 from .run import evaluate as evaluate
 from .settings import BATCH as BATCH

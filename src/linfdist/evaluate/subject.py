@@ -5,6 +5,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import singledispatch
 
 import torch
 from torch import Tensor
@@ -77,12 +78,19 @@ class FloatSubject(Subject):
         return self.network(pixels).argmax(1).tolist()
 
 
+@singledispatch
 def subject_of(network: object, shape: Sequence[int]) -> Subject:
     """What answers for a network in an evaluation on images of this shape (C, H, W).
 
-    TypeError, with the reason, for what cannot be certified.
+    Kinds of networks other than those in floating point register a subject of their own. TypeError, with the reason,
+    for what cannot be certified.
     """
-    return network if isinstance(network, Subject) else FloatSubject(as_network(network, shape))
+    return FloatSubject(as_network(network, shape))
+
+
+@subject_of.register
+def _(network: Subject, shape: object) -> Subject:
+    return network
 
 
 def as_pixels(network: PixelNet, images: Tensor) -> Tensor:
