@@ -13,6 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from ..eps import parse_eps
+from ..errors import LinfdistError
 from ..files import write_atomically
 from .summary import Row
 
@@ -31,7 +32,7 @@ class Violation:
         return f"image {self.row['index']}: {self.what}"
 
 
-class Violated(RuntimeError):
+class Violated(LinfdistError, RuntimeError):
     """A proved claim and another result contradict each other: one of them is wrong, and so is this program."""
 
     def __init__(self, violations: Sequence[Violation], saved: Sequence[Path]) -> None:
