@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..files import load_tensors, save_tensors
+from ..files import MODEL_FILE, load_tensors, save_tensors
 from .base import PixelNet
 from .compact import compress, expand, matrices
 from .config import from_config
 
-FILE = "model.safetensors"
+FILE = MODEL_FILE
 
 
 def save(network: PixelNet, path: Path, header: Mapping[str, Any], compact: bool = False) -> None:
