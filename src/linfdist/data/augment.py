@@ -65,15 +65,6 @@ def augment(images: Tensor, recipe: Augment, generator: torch.Generator) -> Tens
     return torch.from_numpy(result)
 
 
-def centre_crop(images: Tensor, size: int) -> Tensor:
-    """The middle size × size of (..., H, W), as a view."""
-    height, width = images.shape[-2:]
-    if not 1 <= size <= min(height, width):
-        raise ValueError(f"cannot crop {size} × {size} from images of {height} × {width}")
-    top, left = (height - size) // 2, (width - size) // 2
-    return images[..., top : top + size, left : left + size]
-
-
 def _padded(images: Pixels, recipe: Augment) -> Pixels:
     pad = recipe.pad
     if pad == 0:
