@@ -13,12 +13,12 @@ from linfdist.eps import parse_eps
 from linfdist.evaluate import Violated
 from linfdist.models import load
 from linfdist.recipes import Recipe
-from linfdist.zoo import measure as module
-from linfdist.zoo.add import add
+from linfdist.runs import read_run
 from linfdist.zoo.cards import Card
-from linfdist.zoo.measure import choose, measure
-from linfdist.zoo.run import read_run
 from linfdist.zoo.shelf import card, file
+from tools import measure as module
+from tools.measure import choose, measure
+from tools.zoo_add import add
 
 
 def measure_again(name: str, folder: Path | None, out: Path, data_dir: Path | None = None) -> None:

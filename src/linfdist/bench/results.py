@@ -2,14 +2,14 @@
 
 import dataclasses
 import json
-import os
 import statistics
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from .machine import Machine
+from ..files import write_atomically
+from ..machine import Machine
 
 SCHEMA = 1
 
@@ -102,19 +102,7 @@ class Report:
     def write(self, file: Path) -> None:
         """Write a readable JSON file: either all of it or, if something fails, nothing."""
         content = {"schema": SCHEMA, **_rounded(dataclasses.asdict(self))}
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=file.parent, prefix=f".{file.name}.", delete=False
-        ) as draft:
-            try:
-                json.dump(content, draft, indent=2, ensure_ascii=False)
-                draft.write("\n")
-                draft.flush()
-                os.fsync(draft.fileno())
-                os.chmod(draft.name, 0o644)
-                os.replace(draft.name, file)
-            except BaseException:
-                os.unlink(draft.name)
-                raise
+        write_atomically(file, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
     @staticmethod
     def read(file: Path) -> "Report":

@@ -46,8 +46,8 @@ _QUANTITIES: dict[int, tuple[Quantity, ...]] = {
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """headings: the first `words` of them are of text, the others of numbers."""
+class SideBySide:
+    """A table of text cells: the first `words` columns hold words, the others numbers."""
 
     title: str
     headings: list[str]
@@ -55,7 +55,7 @@ class Comparison:
     lines: list[list[str]]
 
 
-def compare(table: int, scale: Scale, rows: Sequence[Row]) -> Comparison:
+def compare(table: int, scale: Scale, rows: Sequence[Row]) -> SideBySide:
     """All published rows in the paper's order, baselines marked as cited, then those that only we have.
 
     Ours are means over the runs, with the standard deviation if there are several.
@@ -72,7 +72,7 @@ def compare(table: int, scale: Scale, rows: Sequence[Row]) -> Comparison:
     headings += [f"{each.heading}, {whose}" for each in quantities for whose in ("paper", "here")] + ["runs"]
     kept = [k for k in range(len(headings)) if k > 2 or len({line[k] for line in lines}) > 1]
     kept = [k for k in kept if k != 2 or table == 3]  # elsewhere the row's name says it
-    return Comparison(
+    return SideBySide(
         title=f"Table {table}: {published.title}",
         headings=[headings[k] for k in kept],
         words=sum(k <= 2 for k in kept),

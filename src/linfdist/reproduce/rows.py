@@ -1,13 +1,13 @@
 """Results of runs, one JSON object a line: what tables and pages are made from."""
 
 import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from .. import files
 from ..recipes import Recipe
 from .plan import Planned
 
@@ -65,7 +65,4 @@ def append(path: Path, values: Iterable[dict[str, Any]]) -> None:
     """Add rows, all at once and flushed to the disk: several runs may share the file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     text = "".join(json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n" for value in values)
-    with open(path, "ab") as file:
-        file.write(text.encode())
-        file.flush()
-        os.fsync(file.fileno())
+    files.append(path, text)

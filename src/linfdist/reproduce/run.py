@@ -8,10 +8,11 @@ from pathlib import Path
 
 from .. import data, models
 from ..evaluate import evaluate, watch
+from ..machine import in_words
 from ..recipes import Recipe
 from ..recipes.problems import closest
+from ..runs import read_run
 from ..training import train
-from ..zoo.run import machine, read_run
 from .epochs import epoch_times
 from .plan import Planned, Scale, plan
 from .rows import Row, append, read_rows
@@ -100,6 +101,6 @@ def _times(job: Job, folder: Path, data_dir: Path | None, quiet: bool) -> Row:
 def _row(job: Job, recipe: Recipe, hours: float, **measured: object) -> Row:
     known = {
         "table": job.planned.table, "row": job.planned.label, "scale": job.planned.scale, "recipe": recipe,
-        "hours": round(hours, 3), "machine": machine(), "date": date.today().isoformat(),
+        "hours": round(hours, 3), "machine": in_words(), "date": date.today().isoformat(),
     }  # fmt: skip
     return Row.model_validate(known | measured)

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from linfdist.zoo.run import read_run
+from linfdist.runs import read_run
 
 
 def test_the_seconds_of_all_parts_are_added_up(run, tmp_path):

@@ -1,11 +1,10 @@
-"""Small experiments, one row each: `python -m linfdist.reproduce.study RUN...` keeps those of finished runs.
+"""Small experiments, one row each: `python -m tools.study RUN...` keeps the rows of finished runs.
 
 An experiment is a recipe with settings and held-out training images: `linfdist train mnist-quick --set holdout=5000
 --set lr=0.05 --out runs/study/lr-0.05`. Its numbers are those of its last epoch on the held-out images, by the margin.
 """
 
 import argparse
-import sys
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
@@ -13,10 +12,13 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from .. import recipes
-from ..recipes import Recipe
-from ..zoo.run import FinishedRun, machine, read_run
-from .rows import Percent, append, read_lines
+from linfdist import recipes
+from linfdist.machine import in_words
+from linfdist.recipes import Recipe
+from linfdist.reproduce.rows import Percent, append, read_lines
+from linfdist.runs import FinishedRun, read_run
+
+from . import attempt
 
 FILE = Path("results") / "study.jsonl"
 
@@ -55,7 +57,7 @@ def experiment(run: FinishedRun) -> Experiment:
         certified=float(last["certified"]),
         clean=float(last["clean"]),
         minutes=round(run.seconds / 60, 1),
-        machine=machine(),
+        machine=in_words(),
         date=date.today().isoformat(),
     )
 
@@ -96,20 +98,19 @@ def _identity(row: Experiment) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command."""
-    parser = argparse.ArgumentParser(prog="python -m linfdist.reproduce.study", description="Keep rows of experiments.")
+    """Run the command; the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tools.study", description="Keep rows of experiments.")
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="the folder of a finished run")
     parser.add_argument("--file", type=Path, default=FILE, help=f"default: {FILE}")
     given = parser.parse_args(arguments)
-    try:
+
+    def work() -> None:
         new = keep(given.runs, given.file)
-    except (OSError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    for row in new:
-        print(f"{row.name}: {row.certified:.2f} % certified, {row.clean:.2f} % clean, {row.minutes:g} minutes")
-    print(f"{len(new)} new rows in {given.file}, {len(given.runs) - len(new)} were there")
-    return 0
+        for row in new:
+            print(f"{row.name}: {row.certified:.2f} % certified, {row.clean:.2f} % clean, {row.minutes:g} minutes")
+        print(f"{len(new)} new rows in {given.file}, {len(given.runs) - len(new)} were there")
+
+    return attempt(work)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,15 @@
-"""What a number was measured on."""
+"""The machine that a number was measured on: its processor, its versions, the backend in use."""
 
 import os
 import platform
 import subprocess
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
 
-import linfdist
+from .ops.select import backends
 
 OVERRIDES = ("LINFDIST_BACKEND", "LINFDIST_ISA")
 
@@ -29,13 +30,14 @@ class Machine:
 
 
 def describe_machine() -> Machine:
+    """Describe this machine; RuntimeError says which override cannot be honoured here."""
     return Machine(
         cpu=cpu_model(),
         cores=usable_cores(),
         system=f"{platform.system()} {platform.machine()}",
         python=platform.python_version(),
         torch=torch.__version__,
-        linfdist=linfdist.__version__,
+        linfdist=_version(),
         commit=_commit(),
         backend=backend_in_use(),
         overrides=overrides(),
@@ -53,7 +55,7 @@ def backend_in_use() -> str:
     Raises RuntimeError if an override asks for what cannot run here, as the engine itself does when it is used.
     """
     forced = os.environ.get("LINFDIST_BACKEND", "")
-    statuses = linfdist.backends()
+    statuses = backends()
     for status in statuses:
         if forced not in ("", status.name):
             continue
@@ -90,9 +92,22 @@ def cpu_model() -> str:
     return platform.processor() or platform.machine()
 
 
+def in_words() -> str:
+    """Name the CPU and count its cores, as cards and rows state them: `AMD EPYC, 2 cores`."""
+    cores = usable_cores()
+    return f"{cpu_model()}, {cores} core{'s' if cores > 1 else ''}"
+
+
+def _version() -> str:
+    try:
+        return version("linfdist")
+    except PackageNotFoundError:  # a source tree that was never installed
+        return "0+unknown"
+
+
 def _commit() -> str:
     """The commit of the checkout that this package runs from, with `-dirty` if its sources differ."""
-    package = Path(linfdist.__file__).resolve().parent
+    package = Path(__file__).resolve().parent
     root = _output("git", "-C", str(package), "rev-parse", "--show-toplevel")
     if not root or Path(root).resolve() / "src" / "linfdist" != package:  # installed: a checkout around it is another's
         return ""

@@ -7,17 +7,17 @@ from typing import Any
 
 import torch
 
-from .. import models
-from ..attacks import attack
-from ..data import Dataset
-from ..eps import parse_eps
-from ..evaluate import BATCH, Shard, Violated, evaluate, violations
-from ..evaluate.finished import Finished
-from ..evaluate.progress import Bar
-from ..evaluate.rows import as_pixels, predictions
-from ..evaluate.summary import Row
-from ..models import PixelNet
-from .cards import Attacked
+from linfdist import models
+from linfdist.attacks import attack
+from linfdist.data import Dataset
+from linfdist.eps import parse_eps
+from linfdist.evaluate import BATCH, Shard, Violated, evaluate, violations
+from linfdist.evaluate.finished import Finished
+from linfdist.evaluate.progress import Bar
+from linfdist.evaluate.rows import as_pixels, predictions
+from linfdist.evaluate.summary import Row
+from linfdist.models import PixelNet
+from linfdist.zoo.cards import Attacked
 
 METHOD = "box"
 CERTIFIED = 1000  # of the images that cannot be broken are attacked all the same: a broken one would disprove the proof

@@ -8,9 +8,9 @@ import pytest
 from linfdist import recipes
 from linfdist.evaluate import watch
 from linfdist.reproduce.rows import append
-from linfdist.reproduce.study import experiment, main, read, settings
+from linfdist.runs import read_run
 from linfdist.training import train
-from linfdist.zoo.run import read_run
+from tools.study import experiment, main, read, settings
 
 
 @pytest.fixture(scope="module")

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .. import recipes
-from ..bench.machine import cpu_model, usable_cores
-from ..models.saved import FILE
-from ..recipes import Recipe
+from . import recipes
+from .files import MODEL_FILE
+from .recipes import Recipe
 
 
 @dataclass(frozen=True)
@@ -22,7 +21,7 @@ class FinishedRun:
     @property
     def model_file(self) -> Path:
         """Its network."""
-        return self.folder / FILE
+        return self.folder / MODEL_FILE
 
     @property
     def seconds(self) -> float:
@@ -38,8 +37,8 @@ class FinishedRun:
 
 def read_run(folder: Path) -> FinishedRun:
     """The run in a folder; OSError or ValueError says why it cannot be used."""
-    if not (folder / FILE).is_file():
-        raise FileNotFoundError(f"{folder} is not the folder of a finished run: it holds no {FILE}")
+    if not (folder / MODEL_FILE).is_file():
+        raise FileNotFoundError(f"{folder} is not the folder of a finished run: it holds no {MODEL_FILE}")
     recipe = recipes.load(folder / "recipe.json")
     path = folder / "metrics.jsonl"
     try:
@@ -49,9 +48,3 @@ def read_run(folder: Path) -> FinishedRun:
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is damaged ({error}): the run cannot be used") from None
     return FinishedRun(folder, recipe, tuple(epochs))
-
-
-def machine() -> str:
-    """This machine, in a few words."""
-    cores = usable_cores()
-    return f"{cpu_model()}, {cores} core{'s' if cores > 1 else ''}"

@@ -5,12 +5,12 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..eps import parse_eps
-from ..report.plots import LIGHT, require_matplotlib
-from ..zoo.cards import Card
-from .compare import NETWORKS, published_number
-from .plan import plan
-from .rows import Row
+from linfdist.eps import parse_eps
+from linfdist.report.plots import LIGHT, require_matplotlib
+from linfdist.reproduce.compare import NETWORKS, published_number
+from linfdist.reproduce.plan import plan
+from linfdist.reproduce.rows import Row
+from linfdist.zoo.cards import Card
 
 Curves = Mapping[str, Mapping[str, Any]]  # by the network's name: what zoo.curve has written
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#4d5560")  # Okabe and Ito

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..evaluate.summary import Row
-from ..files import write_atomically
+from linfdist.evaluate.summary import Row
+from linfdist.files import write_atomically
 
 POINTS = 200
 _DIGITS = 10**6
