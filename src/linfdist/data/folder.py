@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from .base import SPLITS, DataError, Dataset, Info, Pixels
+from .base import SPLITS, DataError, Dataset, Info
 from .images import files_below, open_image, warnings_refused
 
 _TEST_SHARE = 5  # without train/ and test/, one image in five is for testing
@@ -27,20 +27,15 @@ def load(root: Path, split: str) -> Dataset:
         raise DataError(f"{root} has no {split} images: it needs more images, or folders train/ and test/")
     with warnings_refused(), ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         colour = any(open_image(path).channels == 3 for part in paths.values() for _, path in part)
-        first = open_image(chosen[0][1])
-
-        def read(path: Path) -> Pixels:
-            image = open_image(path)
-            if (image.height, image.width) != (first.height, first.width):  # before it is decoded
-                raise DataError(
-                    f"all images must have one size: {path} has {image.width} × {image.height} pixels, "
-                    f"{first.where} has {first.width} × {first.height}"
-                )
-            return image.pixels(3 if colour else 1)
-
-        images = list(pool.map(read, [path for _, path in chosen]))
+        first = open_image(chosen[0][1]).pixels(3 if colour else 1)
+        height, width = first.shape[1:]
+        need = f"but all images must have one size: {chosen[0][1]} has {width} × {height}"
+        rest = pool.map(
+            lambda entry: open_image(entry[1]).pixels(3 if colour else 1, (height, width), need), chosen[1:]
+        )
+        images = np.stack([first, *rest])
     labels = torch.tensor([label for label, _ in chosen])
-    return Dataset(str(root), torch.from_numpy(np.stack(images)), labels, classes)
+    return Dataset(str(root), torch.from_numpy(images), labels, classes)
 
 
 def info(root: Path) -> Info:

@@ -36,13 +36,12 @@ _TURNS = {  # by the tag's value, how the stored image is made upright
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-_SIDEWAYS = (5, 6, 7, 8)
 
 
 class ImageFile:
     """An image whose header has been read and accepted; its pixels are decoded on demand.
 
-    channels: 1 (gray) or 3 (colour); height, width: as shown, that is, after the turn that EXIF asks for.
+    channels: 1 (gray) or 3 (colour).
     """
 
     def __init__(self, data: bytes, where: str) -> None:
@@ -51,9 +50,7 @@ class ImageFile:
             self._image = Image.open(io.BytesIO(data), formats=FORMATS)
             columns, rows = self._image.size
             if rows * columns > MAX_PIXELS:
-                raise DataError(
-                    f"{where} has {columns} × {rows} pixels, more than {MAX_PIXELS:,} in all: crop or resize it first"
-                )
+                raise self._of_size(rows, columns, f"more than {MAX_PIXELS:,} in all: crop or resize it first")
             if self._image.mode not in _CHANNELS or _bits(self._image) != 8:
                 raise DataError(
                     f"{where} is not gray or RGB with 8 bits per channel ({self._image.format}, mode "
@@ -61,39 +58,45 @@ class ImageFile:
                 )
             if (frames := getattr(self._image, "n_frames", 1)) != 1:
                 raise DataError(f"{where} holds {frames} images: save the one that is meant alone")
-        self._turn = self._orientation()
         self.channels = _CHANNELS[self._image.mode]
-        self.height, self.width = (columns, rows) if self._turn in _SIDEWAYS else (rows, columns)
 
-    def _orientation(self) -> int:
-        try:
-            value = self._image.getexif().get(_ORIENTATION, 1)
-            if value != 0 and value != 1 and value not in _TURNS:  # some cameras write 0 where they do not know
-                raise ValueError(f"orientation {value!r}")
-        except Exception as error:  # a parser of bytes that anybody may have written: it can fail in any way
-            raise Corrupt(
-                f"{self.where} has EXIF data that cannot be read ({error}): save the image without metadata"
-            ) from error
-        return int(value)
-
-    def pixels(self, channels: int | None = None) -> Pixels:
+    def pixels(self, channels: int | None = None, size: tuple[int, int] | None = None, need: str = "") -> Pixels:
         """Decode to uint8 (C, H, W), upright: as the file is, or with `channels` (1 or 3). Colour never becomes gray.
 
-        An alpha channel is left out if every pixel is opaque, else the image is refused.
+        size: the (height, width) that it must have, and `need` the words for that; another one is refused before it is
+        decoded. An alpha channel is left out if every pixel is opaque, else the image is refused.
         """
         if channels == 1 and self.channels == 3:
             raise DataError(f"{self.where} is in colour, gray is needed")
+        columns, rows = self._image.size
+        if size is not None and size not in ((rows, columns), (columns, rows)):  # it may have to be turned
+            raise self._of_size(rows, columns, need)
         with _refusing(self.where):
+            self._image.load()
+            turn = self._turn()
             image: Image.Image = self._image
             if image.mode in ("LA", "PA", "RGBA") or "transparency" in image.info:
                 image = image.convert("RGBA")
                 if image.getchannel("A").getextrema() != (255, 255):
                     raise DataError(f"{self.where} is transparent in places: put it on a background first")
             image = image.convert("RGB" if (channels or self.channels) == 3 else "L")
-            if self._turn in _TURNS:
-                image = image.transpose(_TURNS[self._turn])
-            pixels = np.array(image)
+            pixels = np.array(image if turn is None else image.transpose(turn))
+        if size is not None and pixels.shape[:2] != size:
+            raise self._of_size(*pixels.shape[:2], need)
         return np.ascontiguousarray(pixels.transpose(2, 0, 1)) if pixels.ndim == 3 else pixels[None]
+
+    def _turn(self) -> Image.Transpose | None:
+        """Read from EXIF how the image is made upright."""
+        try:
+            value = self._image.getexif().get(_ORIENTATION, 1)
+            return None if value in (0, 1) else _TURNS[value]  # some cameras write 0 where they do not know
+        except Exception as error:  # a parser of bytes that anybody may have written: it can fail in any way
+            raise Corrupt(
+                f"{self.where} has EXIF data that cannot be read ({error!r}): save the image without metadata"
+            ) from error
+
+    def _of_size(self, rows: int, columns: int, need: str) -> DataError:
+        return DataError(f"{self.where} has {columns} × {rows} pixels, {need}")
 
 
 def decode(data: bytes, where: str, channels: int | None = None) -> Pixels:
@@ -129,18 +132,11 @@ def read_images(paths: Sequence[str | os.PathLike[str]], shape: tuple[int, int, 
     An image of another size is refused before it is decoded: what was resized is another image.
     """
     channels, height, width = shape
-    images = []
+    kind = "gray" if channels == 1 else f"{channels} channels"
+    need = f"but the network takes {width} × {height}, {kind}: crop or resize it first, and certify the result"
     with warnings_refused():
-        for path in paths:
-            image = open_image(path)
-            if (image.height, image.width) != (height, width):
-                raise DataError(
-                    f"{image.where} has {image.width} × {image.height} pixels, but the network takes "
-                    f"{width} × {height}, {'gray' if channels == 1 else f'{channels} channels'}: "
-                    "crop or resize it first, and certify the result"
-                )
-            images.append(torch.from_numpy(image.pixels(channels)))
-    return torch.stack(images)
+        images = [open_image(path).pixels(channels, (height, width), need) for path in paths]
+    return torch.from_numpy(np.stack(images))
 
 
 def image_files(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
