@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import zlib
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -35,6 +36,14 @@ def saved(image: Image.Image, form: str, **options: object) -> bytes:
     buffer = io.BytesIO()
     image.save(buffer, form, **options)
     return buffer.getvalue()
+
+
+def attempt(read: Callable[[], np.ndarray]) -> np.ndarray | str:
+    """The pixels, or what the DataError says; nothing else may be raised."""
+    try:
+        return read()
+    except DataError as error:
+        return str(error)
 
 
 # What is not 8 bits per channel
@@ -164,11 +173,9 @@ def test_damaged_exif_is_one_line_or_nothing(exif, form, tmp_path):
     """Where Pillow can make sense of it, the image is read; else an error says what to do."""
     path = tmp_path / f"x.{form.lower()}"
     path.write_bytes(saved(Image.fromarray(COLOUR), form, exif=exif))
-    try:
-        assert read_image(path).shape == (3, 5, 7)
-    except DataError as error:
-        assert "\n" not in str(error)
-        assert str(path) in str(error)
+    found = attempt(lambda: read_image(path).numpy())
+    assert found.shape == (3, 5, 7) if isinstance(found, np.ndarray) else found.startswith(f"{path} ")
+    assert "\n" not in str(found) or isinstance(found, np.ndarray)
 
 
 def test_an_orientation_that_is_none_is_refused(tmp_path):
@@ -224,13 +231,8 @@ def test_bytes_at_random():
         damaged = bytearray(content)
         for at in generator.integers(0, len(damaged), 3):
             damaged[at] = generator.integers(256)
-        try:
-            pixels = decode(bytes(damaged), "x")
-        except DataError as error:
-            assert str(error).startswith("x ")
-        else:
-            assert pixels.dtype == np.uint8
-            assert pixels.shape[0] in (1, 3)
+        found = attempt(lambda damaged=damaged: decode(bytes(damaged), "x"))
+        assert found.shape[0] in (1, 3) if isinstance(found, np.ndarray) else found.startswith("x ")
 
 
 # What is no regular file

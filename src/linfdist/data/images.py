@@ -82,7 +82,7 @@ class ImageFile:
             image = image.convert("RGB" if (channels or self.channels) == 3 else "L")
             pixels = np.array(image if turn is None else image.transpose(turn))
         if size is not None and pixels.shape[:2] != size:
-            raise self._of_size(*pixels.shape[:2], need)
+            raise self._of_size(pixels.shape[0], pixels.shape[1], need)
         return np.ascontiguousarray(pixels.transpose(2, 0, 1)) if pixels.ndim == 3 else pixels[None]
 
     def _turn(self) -> Image.Transpose | None:
