@@ -26,9 +26,8 @@ def replacing(path: Path) -> Iterator[Path]:
     that the umask gives. If something fails, what was there before stays, nothing half-written is left, and an OSError
     names `path`.
     """
+    check_writable(path)
     target = Path(os.path.realpath(path))
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"cannot write {path}: the folder {path.parent} does not exist")
     folder = target.with_name(f".{target.name}.{os.getpid()}.tmp")  # writers may have temporary files of their own
     try:
         folder.mkdir(exist_ok=True)
@@ -43,6 +42,17 @@ def replacing(path: Path) -> Iterator[Path]:
         raise OSError(*_reason(error), os.fspath(path)) from None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def check_writable(path: Path) -> None:
+    """Raise OSError unless a file can be expected to be written there: better now than after minutes of work."""
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise IsADirectoryError(f"cannot write {path}: it is a folder")
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"cannot write {path}: the folder {path.parent} does not exist")
+    if not os.access(target.parent, os.W_OK):
+        raise PermissionError(f"cannot write {path}: the folder {path.parent} is read-only")
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:

@@ -153,7 +153,7 @@ def test_the_rival_computes_the_same(p):
         (["--threads", "0"], "at least 1"),
         (["--threads", "100000"], "at most the number of cores"),
         (["--json", "no/such/folder/results.json"], "does not exist"),
-        (["--json", "."], "is a folder"),
+        (["--json", "."], "it is a folder"),
     ],
 )
 def test_bad_input_is_refused_before_measuring(arguments, message, monkeypatch):

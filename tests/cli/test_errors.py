@@ -175,4 +175,7 @@ def test_certify_refuses_what_it_cannot_show_exactly(model, tmp_path):
 
 
 def test_a_json_file_that_cannot_be_written(model, tmp_path):
-    assert run("certify", model, tmp_path / "image.png", "--json", tmp_path) == f"error: {tmp_path}: Is a directory"
+    assert (
+        run("certify", model, tmp_path / "image.png", "--json", tmp_path)
+        == f"error: cannot write {tmp_path}: it is a folder"
+    )

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import statistics
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -120,16 +119,6 @@ class Report:
             growth=[Growth(**{**growth, "ratio": Spread(**growth["ratio"])}) for growth in content["growth"]],
             skipped=content["skipped"],
         )
-
-
-def check_writable(file: Path) -> None:
-    """Raise OSError unless `Report.write(file)` can be expected to work: better now than after minutes of measuring."""
-    if file.is_dir():
-        raise IsADirectoryError(f"{file} is a folder, not a file")
-    if not file.parent.is_dir():
-        raise FileNotFoundError(f"the folder {file.parent} does not exist")
-    with tempfile.TemporaryFile(dir=file.parent):
-        pass
 
 
 def _row(content: dict[str, Any]) -> Row:

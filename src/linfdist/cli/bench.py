@@ -13,8 +13,8 @@ from linfdist.bench import BenchSettings, run
 from linfdist.bench import certify as bench_certify
 from linfdist.bench import exact as bench_exact
 from linfdist.bench import training as bench_training
-from linfdist.bench.results import check_writable
 from linfdist.bench.table import terminal
+from linfdist.files import check_writable
 from linfdist.machine import backend_in_use, usable_cores
 from linfdist.models import DistNet
 

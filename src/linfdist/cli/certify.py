@@ -18,7 +18,7 @@ from linfdist import data
 from linfdist.certificates import exact as frozen
 from linfdist.certificates.exact.images import certify_files as certify_exactly
 from linfdist.certificates.images import CertifiedImage, certify_files
-from linfdist.files import write_atomically
+from linfdist.files import check_writable, write_atomically
 
 from .boundary import say
 from .model import open_model
@@ -57,6 +57,8 @@ def certify(
 
     Radii are in pixels of [0, 1], and in levels of 0 to 255. They are proved, and rounded down.
     """
+    if json_file is not None and json_file != OUTPUT:
+        check_writable(json_file)
     if exact:
         if eps is not None:
             raise ValueError("--eps: not with --exact, where a certificate states the largest radius that is proved")

@@ -13,6 +13,7 @@ from rich.table import Table
 from linfdist import data
 from linfdist.certificates import exact
 from linfdist.certificates.exact.report import Comparison, with_accuracy
+from linfdist.files import check_writable
 
 from .boundary import say
 from .model import Model, open_model
@@ -72,8 +73,7 @@ def export(
     target = out or model.folder / FILES[form]
     if out is None:
         target.parent.mkdir(parents=True, exist_ok=True)  # a network of the zoo has no folder yet
-    elif not target.parent.is_dir():
-        raise FileNotFoundError(f"cannot write {out}: the folder {out.parent} does not exist")
+    check_writable(target)
     if form in (Format.onnx, Format.torch):
         _only_for_exact(form, k=k, domain=domain, data=dataset, eps=eps, limit=limit)
         from linfdist.export import to_onnx, to_torch_export  # what they need is an extra
