@@ -1,4 +1,4 @@
-"""What a card claims, measured: the same when a network joins the zoo and whenever it is measured again."""
+"""Measure what a card claims: the same way when a network joins the zoo and whenever it is measured again."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class Measured:
 
 def measure(model_file: Path, test_set: Dataset, eps: str, out: Path, show_progress: bool = False) -> Measured:
     """Certify all images, then attack those that matter: all that are right but not certified, and those certified ones
-    that have the smallest radii. The rows of the certification are kept in `out`: stopped, it goes on from there.
+    that have the smallest radii. The rows of the certification are kept in `out`: stopped, the same call resumes.
 
     A certified image that is broken raises `Violated`.
     """
@@ -68,7 +68,7 @@ def measure(model_file: Path, test_set: Dataset, eps: str, out: Path, show_progr
 
 
 def choose(rows: Sequence[Row]) -> tuple[list[Row], str]:
-    """The rows to attack, and which these are in words."""
+    """Choose the rows to attack, and say in words which these are."""
     right = [row for row in rows if row["prediction"] == row["label"]]
     open_ = [row for row in right if not row["certified"]]
     certified = sorted((row for row in right if row["certified"]), key=lambda row: row["radius"])

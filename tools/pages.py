@@ -51,7 +51,7 @@ class Results:
 
 
 def read(folder: Path, shelf: Path | None = None) -> Results:
-    """The folder `results` and the zoo (`shelf`: another than the package's); ValueError says what does not fit."""
+    """Read the folder `results` and the zoo (shelf: another one); ValueError says what does not fit together."""
     rows = []
     for path in sorted(folder.glob("table*.jsonl")):
         new = read_rows(path)
@@ -74,7 +74,7 @@ def read(folder: Path, shelf: Path | None = None) -> Results:
 
 
 def page(results: Results, pictures: Sequence[str]) -> str:
-    """The page in Markdown; pictures: the names of those there are."""
+    """Write the results page in Markdown; pictures: the names of those there are."""
     parts = [_INTRODUCTION]
     if results.cards:
         parts += ["## Networks", _networks(results)]
@@ -143,7 +143,7 @@ def _networks(results: Results) -> str:
 
 
 def _experiments(experiments: Sequence[Experiment]) -> str:
-    """Runs that differ in the seed alone share a line; the best of each data set come first."""
+    """Write the table of experiments: one line for all seeds, the best of each data set first."""
     groups: dict[str, list[Experiment]] = {}
     for row in experiments:
         key = json.dumps([row.recipe.name, study.settings(row.recipe)], sort_keys=True)
@@ -170,7 +170,7 @@ def _markdown(headings: Sequence[str], lines: Sequence[Sequence[str]], words: in
 
 
 def readme_block(results: Results) -> str:
-    """The table for the README, empty without networks."""
+    """Write the README's table of networks; it is empty without any."""
     if not results.cards:
         return ""
     lines = []
@@ -195,7 +195,7 @@ def fill(text: str, blocks: Mapping[str, str]) -> str:
 
 
 def readme(root: Path, results: Results) -> str:
-    """The README with its generated parts as they should be."""
+    """Write the README with its generated parts as they should be."""
     measured = root / "benchmarks" / "results" / "latest.json"
     blocks = {
         "results": readme_block(results),

@@ -18,7 +18,7 @@ _DPI = 150
 
 
 def draw(cards: Sequence[Card], curves: Curves, rows: Sequence[Row]) -> dict[str, bytes]:
-    """Those there are numbers for, by name."""
+    """Draw the pictures that there are numbers for, by name."""
     shown = [card for card in cards if card.name in curves]
     drawings: dict[str, Callable[[], Any]] = {}
     if shown:
@@ -54,7 +54,7 @@ def _png(drawing: Callable[[], Any]) -> bytes:
 
 
 def _panels(count: int, height: float = 3.0) -> tuple[Any, list[Any]]:
-    """A figure and its axes, two beside one another."""
+    """Make a figure with two panels per line."""
     from matplotlib.figure import Figure
 
     columns = min(count, 2)
@@ -110,7 +110,7 @@ def _mean(rows: Sequence[Row], key: str) -> float | None:
 
 
 def _ablation(rows: Sequence[Row]) -> Any:
-    """Bars: here; marks: the paper's, of networks ten times as wide."""
+    """Draw ours as bars and the paper's, of networks ten times as wide, as marks."""
     planned = plan(3, "laptop")
     models = list(dict.fromkeys(each.recipe.model for each in planned))
     figure, panels = _panels(len(models))

@@ -24,7 +24,7 @@ FILE = Path("results") / "study.jsonl"
 
 
 class Experiment(BaseModel):
-    """recipe: as it was trained, with images held out; certified, clean: percent of these."""
+    """One experiment: its recipe, which held images out, and percentages of these images."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -45,7 +45,7 @@ class Experiment(BaseModel):
 
 
 def experiment(run: FinishedRun) -> Experiment:
-    """The row of a finished run; ValueError if it held no images out: then its numbers are of images it has seen."""
+    """Make the row of a finished run; ValueError if it held no images out, so that its numbers mean nothing."""
     if not run.recipe.holdout:
         raise ValueError(f"{run.folder} held no images out: train with --set holdout=5000 to compare it with others")
     last = run.epochs[-1] if run.epochs else {}
@@ -63,13 +63,13 @@ def experiment(run: FinishedRun) -> Experiment:
 
 
 def settings(recipe: Recipe) -> dict[str, Any]:
-    """What an experiment has changed, without what the change has left idle."""
+    """List what an experiment has changed, without what the change has left idle."""
     silent = ("seed", "holdout")
     return {key: value for key, value in recipes.changes(recipe).items() if key not in silent and value is not None}
 
 
 def read(path: Path) -> list[Experiment]:
-    """All rows; none if there is no such file. ValueError names a line that is none."""
+    """Read all rows; none if there is no such file. ValueError names a line that is no experiment."""
     rows = []
     for number, line in enumerate(read_lines(path), start=1):
         try:
@@ -80,7 +80,7 @@ def read(path: Path) -> list[Experiment]:
 
 
 def keep(folders: Sequence[Path], path: Path) -> list[Experiment]:
-    """Append the rows of these runs, except those that are there; what was appended."""
+    """Append the rows of these runs, except those that are there, and return the new ones."""
     known = [_identity(row) for row in read(path)]
     new: list[Experiment] = []
     for folder in folders:

@@ -16,7 +16,10 @@ OVERRIDES = ("LINFDIST_BACKEND", "LINFDIST_ISA")
 
 @dataclass(frozen=True)
 class Machine:
-    """`backend` is the engine in use with its instruction set; `commit` is empty outside a git checkout."""
+    """What a number was measured on.
+
+    backend: the engine in use with its instruction set; commit: empty outside a git checkout.
+    """
 
     cpu: str
     cores: int
@@ -45,12 +48,12 @@ def describe_machine() -> Machine:
 
 
 def overrides() -> dict[str, str]:
-    """The environment variables in force that change what the engine runs on."""
+    """Collect the environment variables in force that change what the engine runs on."""
     return {name: os.environ[name] for name in OVERRIDES if os.environ.get(name)}
 
 
 def backend_in_use() -> str:
-    """The backend that computes float32 on the CPU, with its detail: `native: avx2 (of avx2, scalar)`.
+    """Name the backend that computes float32 on the CPU, with its detail: `native: avx2 (of avx2, scalar)`.
 
     Raises RuntimeError if an override asks for what cannot run here, as the engine itself does when it is used.
     """
@@ -62,23 +65,23 @@ def backend_in_use() -> str:
         if status.available:
             return f"{status.name}: {status.detail}"
         reasons = "; ".join(status.reasons)
-        if forced or "LINFDIST_ISA" in reasons:  # an instruction set that cannot run is an error, not a reason to go on
+        if forced or "LINFDIST_ISA" in reasons:  # then nothing else may run instead
             raise RuntimeError(reasons)
     raise RuntimeError(f"LINFDIST_BACKEND={forced} is not one of {', '.join(status.name for status in statuses)}")
 
 
 def usable_cores() -> int:
-    """The cores this process may run on."""
+    """Count the cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def load() -> float | None:
-    """The number of cores that were busy during the last minute."""
+    """Count the cores that were busy during the last minute; None where the system does not tell."""
     return os.getloadavg()[0] if hasattr(os, "getloadavg") else None
 
 
 def cpu_model() -> str:
-    """The CPU's name as the system gives it."""
+    """Name the CPU as the system does."""
     listing = Path("/proc/cpuinfo")
     if listing.exists():
         for line in listing.read_text().splitlines():
@@ -106,7 +109,7 @@ def _version() -> str:
 
 
 def _commit() -> str:
-    """The commit of the checkout that this package runs from, with `-dirty` if its sources differ."""
+    """Find the commit of the checkout that this package runs from, with `-dirty` if its sources differ."""
     package = Path(__file__).resolve().parent
     root = _output("git", "-C", str(package), "rev-parse", "--show-toplevel")
     if not root or Path(root).resolve() / "src" / "linfdist" != package:  # installed: a checkout around it is another's

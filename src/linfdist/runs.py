@@ -1,4 +1,4 @@
-"""The folder of a finished run: what it was told, how it went, what it took."""
+"""The folder of a finished run: its recipe, its epochs, and how long it took."""
 
 import json
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from .recipes import Recipe
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """recipe: as it was trained; epochs: the lines of its metrics.jsonl."""
+    """A finished run: the recipe as it was trained, and the lines of its metrics.jsonl."""
 
     folder: Path
     recipe: Recipe
@@ -20,13 +20,16 @@ class FinishedRun:
 
     @property
     def model_file(self) -> Path:
-        """Its network."""
+        """Name the file of its network."""
         return self.folder / MODEL_FILE
 
     @property
     def seconds(self) -> float:
-        """Spent on training. Each resumption counts from 0 again, so the parts are added up; what a resumed run had
-        done after its last whole epoch is not known, and left out."""
+        """Add up the time spent on training.
+
+        Each resumption counts from 0 again. What a resumed run had done after its last whole epoch is not known, and
+        left out.
+        """
         total = before = 0.0
         for epoch in self.epochs:
             now = float(epoch["seconds"])
@@ -36,7 +39,7 @@ class FinishedRun:
 
 
 def read_run(folder: Path) -> FinishedRun:
-    """The run in a folder; OSError or ValueError says why it cannot be used."""
+    """Read the run in a folder; OSError or ValueError says why it cannot be used."""
     if not (folder / MODEL_FILE).is_file():
         raise FileNotFoundError(f"{folder} is not the folder of a finished run: it holds no {MODEL_FILE}")
     recipe = recipes.load(folder / "recipe.json")

@@ -28,7 +28,7 @@ OUTPUT = Path("-")
 
 
 class Method(str, Enum):
-    """How it is proved: by the margin, by interval bounds, or by an exact search for tiny networks."""
+    """How a radius is proved: by the margin, by interval bounds, or by an exact search for tiny networks."""
 
     margin = "margin"
     box = "box"

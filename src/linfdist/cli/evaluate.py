@@ -1,4 +1,4 @@
-"""`linfdist evaluate`: clean, attacked and certified accuracy of a network, one row per image."""
+"""`linfdist evaluate`: measure clean, attacked and certified accuracy, one row per image."""
 
 from decimal import ROUND_DOWN, ROUND_HALF_EVEN, Decimal
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`linfdist info`: what can run here."""
+"""`linfdist info`: show what can run here."""
 
 import torch
 from rich.console import Console

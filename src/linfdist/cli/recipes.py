@@ -1,4 +1,4 @@
-"""`linfdist recipes`: the recipes that come with the package."""
+"""`linfdist recipes`: list and show the recipes that come with the package."""
 
 from typing import Annotated
 

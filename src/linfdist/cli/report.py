@@ -1,4 +1,4 @@
-"""`linfdist report`: a run as one page to show, and its charts as PNGs."""
+"""`linfdist report`: show a run as one page, and its charts as PNGs."""
 
 import webbrowser
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`linfdist reproduce`: a table of the paper, run here and shown beside the published numbers."""
+"""`linfdist reproduce`: run a table of the paper here, and show it beside the published numbers."""
 
 from pathlib import Path
 from typing import Annotated, cast

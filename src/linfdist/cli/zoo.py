@@ -1,4 +1,4 @@
-"""`linfdist zoo`: the trained networks that come with the package."""
+"""`linfdist zoo`: list and show the trained networks that come with the package."""
 
 from pathlib import Path
 from typing import Annotated, Any

@@ -12,7 +12,7 @@ from .base import Pixels
 
 @dataclass(frozen=True)
 class Augment:
-    """What is drawn for every image alone.
+    """Describe the random changes, which are drawn for each image on its own.
 
     pad: pixels added on each side before the crop, of value 0 ("zero") or repeating the border ("edge").
     crop: side of the square that is cut out; None keeps the image's own height and width.
@@ -34,7 +34,7 @@ class Augment:
 
 
 def augment(images: Tensor, recipe: Augment, generator: torch.Generator) -> Tensor:
-    """Random crops and flips: uint8 (B, C, H, W) on the CPU -> uint8 (B, C, H', W').
+    """Crop and flip at random: uint8 (B, C, H, W) on the CPU -> uint8 (B, C, H', W').
 
     Works on pixels, before any normalisation. The draws come from `generator` alone, in the order rows, columns, flips:
     the same state gives the same result, whatever the number of threads.

@@ -1,4 +1,4 @@
-"""The data sets by name: load, fetch, constants."""
+"""The data sets by name: loading and fetching them, and their constants."""
 
 import os
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ def load(name: str | os.PathLike[str], split: str = "train", data_dir: str | os.
 
 
 def fetch(name: str, data_dir: str | os.PathLike[str] | None = None) -> Fetched:
-    """Store a data set, from the first source that works; what is stored and intact already is kept.
+    """Fetch a data set from the first source that works, and store it; what is stored and intact is kept.
 
     A damaged stored file is replaced. Any number of processes may call this at once: one works, the others wait.
     """
@@ -97,7 +97,7 @@ def _folder(name: str | os.PathLike[str]) -> Path:
 
 
 def _stored_source(root: Path, info: Info) -> str | None:
-    """Where the stored files came from, if all are there and intact."""
+    """Say where the stored files came from, if all are there and intact."""
     try:
         sources = {store.read(root, info, split).source for split in SPLITS}
     except (DataError, FileNotFoundError):

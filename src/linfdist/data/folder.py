@@ -60,7 +60,7 @@ def info(root: Path) -> Info:
 
 
 def _listing(root: Path) -> tuple[dict[str, list[tuple[int, Path]]], tuple[str, ...]]:
-    """Per split the labelled files in order, and the classes."""
+    """List the labelled files of each split in order, and the classes."""
     given = [split for split in SPLITS if (root / split).is_dir()]
     if len(given) == 1:
         missing = next(split for split in SPLITS if split not in given)
@@ -85,7 +85,7 @@ def _listing(root: Path) -> tuple[dict[str, list[tuple[int, Path]]], tuple[str, 
 
 
 def _by_class(root: Path) -> dict[str, list[Path]]:
-    """The images of each class folder, sorted; names that start with a dot are left out."""
+    """List the images of each class folder, sorted; names that start with a dot are left out."""
     folders = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
     found = {folder.name: files_below(folder) for folder in folders}
     if not found:

