@@ -1,6 +1,7 @@
 """The house: public names, which module may import which, and what an import costs."""
 
 import ast
+import importlib
 import re
 from importlib.metadata import version
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import linfdist as ld
+from linfdist.errors import LinfdistError
 
 from .ops.processes import ROOT, python
 
@@ -129,6 +131,35 @@ def test_imports_go_down(file):
     top |= imported(file) & {"linfdist"}
     if own != "linfdist.ops.backends.native":  # it asks where the package is
         assert package_of(own) == "cli" or not top, f"{own} takes {top} from the top: import it from where it is"
+
+
+def test_errors_have_one_base_and_a_builtin_one():
+    """`except LinfdistError` catches all, `except ValueError` what it always does; Ctrl-C stays what it is."""
+    importlib.import_module("linfdist.cli")
+    waiting, ours = [BaseException], set()
+    while waiting:
+        found = waiting.pop().__subclasses__()
+        waiting += found
+        ours |= {error for error in found if error.__module__.startswith("linfdist.")}
+    assert {
+        "Corrupt",
+        "DataError",
+        "Diverged",
+        "LostWorker",
+        "RecipeError",
+        "Undecided",
+        "Unavailable",
+        "Violated",
+    } <= {error.__name__ for error in ours}
+    for error in ours - {LinfdistError}:
+        assert issubclass(error, KeyboardInterrupt) or issubclass(error, LinfdistError), error
+        assert issubclass(error, KeyboardInterrupt | ValueError | RuntimeError), error
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(SOURCE)))
+def test_what_is_shipped_knows_nothing_of_the_repository(file):
+    assert not {name for name in imported(file) if name.split(".")[0] in ("tools", "tests")}
+    assert "shared/data" not in file.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("file", OPS, ids=lambda file: str(file.relative_to(SOURCE)))

@@ -74,7 +74,7 @@ def _other(training: bool, certify: bool, exact: Path | None, quick: bool) -> Re
     with checking("--exact"):
         model = open_model(exact)
         if not isinstance(model.network, DistNet):
-            raise ValueError(f"only plain DistNets can be raced against integers, not {type(model.network).__name__}")
+            raise ValueError(f"bench --exact races plain DistNets only, not {type(model.network).__name__}")
         name = model.data(None)
     gains = bench_exact.measure(model.network, data.load(name, split="test").images, turns=5 if quick else 15)
     return bench_exact.terminal(gains, f"{exact.name}, {name} test")
