@@ -70,7 +70,11 @@ def one_line(code: int, errors: str) -> str:
         (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), None, ""),
         (AssertionError(), None, ""),
         (KeyboardInterrupt(), 130, "stopped\n"),
-        (Interrupted("stopped at step 3 of 9; --resume goes on from here"), 130, "stopped at step 3 of 9\n"),
+        (
+            Interrupted("stopped at step 3 of 9; --resume continues"),
+            130,
+            "stopped at step 3 of 9; --resume continues\n",
+        ),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
 )

@@ -14,8 +14,7 @@ from linfdist.machine import backend_in_use
 from linfdist.training.distributed import is_first
 
 INTERRUPTED = 130
-_RESUME = {  # what to do after Ctrl-C, by verb
-    "train": "the same command with --resume continues from here",
+_RESUME = {  # what to do after Ctrl-C, by verb, where it is not what the library says
     "evaluate": "what is finished is kept, and the same command without --fresh resumes",
     "reproduce": "the same command resumes",
 }
@@ -62,9 +61,8 @@ class Verbs(TyperGroup):
         except KeyboardInterrupt as stop:
             if not is_first():  # several processes were stopped at once: one of them says so
                 raise typer.Exit(INTERRUPTED) from None
-            what = str(stop).split(";")[0] or "stopped"
-            hint = _RESUME.get(ctx.invoked_subcommand or "")
-            raise fail(f"{what}; {hint}" if hint else what, INTERRUPTED) from None
+            what, hint = str(stop) or "stopped", _RESUME.get(ctx.invoked_subcommand or "")
+            raise fail(f"{what.split(';')[0]}; {hint}" if hint else what, INTERRUPTED) from None
         except (LinfdistError, ImportError, MemoryError, OSError, TypeError, ValueError) as error:
             if isinstance(error, OSError) and error.errno == errno.EPIPE:
                 raise  # whoever was reading the output has left
