@@ -1,6 +1,8 @@
 """l_inf-dist networks: image classifiers whose robustness is proved."""
 
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
 
 from . import data, models, nn, zoo
 from .certificates import Certificate, certify, predict
@@ -9,10 +11,15 @@ from .ops.dist import dist, dist_conv2d
 from .ops.select import backends
 from .zoo import load
 
+if TYPE_CHECKING:
+    from .training.memory import train
+
 try:
     __version__ = version("linfdist")
 except PackageNotFoundError:  # a source tree that was never installed
     __version__ = "0+unknown"
+
+_SUBMODULES = ("attacks", "certificates", "evaluate", "exact", "export", "recipes", "report", "training")
 
 __all__ = [
     "Certificate",
@@ -28,5 +35,19 @@ __all__ = [
     "models",
     "nn",
     "predict",
+    "train",
     "zoo",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import `train` and the other submodules when they are first used: they need more than a trained network does."""
+    if name == "train":
+        return import_module(".training.memory", __name__).train
+    if name in _SUBMODULES:
+        return import_module(f".{name}", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *_SUBMODULES})

@@ -7,12 +7,14 @@ import torch
 from ..ops.processes import ROOT
 
 
-def test_the_example_runs_as_shown():
-    (code,) = re.findall(
+def test_the_examples_run_as_shown():
+    codes = re.findall(
         r"^```python\n(.*?)^```", (ROOT / "docs" / "certificates.md").read_text(), re.DOTALL | re.MULTILINE
     )
     names = {}
-    exec(code, names)
+    for code in codes:
+        exec(code, names)
     proof = names["proof"]
     assert proof.radius.shape == proof.certified.shape == (5,)
     assert torch.equal(proof.prediction, names["network"](names["images"]).argmax(1))
+    assert names["layers"](names["images"]).shape == (5, 10)

@@ -7,9 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linfdist.certificates.head_bounds import TANH_EPS, HeadBounds
-from linfdist.certificates.tanh_lines import tanh_lines
 from linfdist.nn import Box, Head
+from linfdist.nn.head_bounds import TANH_EPS, HeadBounds
+from linfdist.nn.tanh_lines import tanh_lines
 
 CLASSES = 4
 
@@ -36,6 +36,16 @@ def wide(box):
 def every_pair(bounds, hidden, best):
     row, other = torch.ones(len(best), CLASSES).scatter(1, best[:, None], 0.0).nonzero().unbind(1)
     return row, other, bounds.crown(hidden, best, row, other)
+
+
+def differences(head, features, best):
+    """Lower bounds (b, classes) of z[best] − z[j] as executed: the better of IBP and CROWN; infinity at best."""
+    bounds = head.head_bounds()
+    hidden = bounds.hidden(features)
+    found = bounds.ibp(hidden, best)
+    row, other = (found < torch.inf).nonzero().unbind(1)
+    found[row, other] = torch.maximum(found[row, other], bounds.crown(hidden, best, row, other))
+    return found
 
 
 def executed(head, box, best, count=60):
@@ -68,13 +78,13 @@ def executed(head, box, best, count=60):
 def test_they_enclose_what_the_head_computes(seed, radius, gain, hidden):
     head = make_head(seed, hidden=hidden, gain=gain)
     box, best = make_box(6, 7, radius), torch.randint(CLASSES, (6,))
-    bounds = HeadBounds(head)
+    bounds = head.head_bounds()
     inside = bounds.hidden(wide(box))
     seen = executed(head, box, best, count=10)
     row, other, crown = every_pair(bounds, inside, best)
     assert (crown <= seen[row, other]).all()
     assert (bounds.ibp(inside, best)[row, other] <= seen[row, other]).all()
-    both = bounds.differences(wide(box), best)
+    both = differences(head, wide(box), best)
     assert torch.equal(both[row, other], torch.maximum(crown, bounds.ibp(inside, best)[row, other]))
     assert (both.gather(1, best[:, None]) == math.inf).all()
     f = torch.lerp(*box, torch.rand_like(box.lower)).clamp(*box)
@@ -89,18 +99,18 @@ def test_they_are_tight():
     point = make_box(4, 7, 0.0)
     z = head(point.lower).double()
     difference = z.gather(1, best[:, None]) - z
-    bounds = HeadBounds(head).differences(wide(point), best)
+    bounds = differences(head, wide(point), best)
     others = difference != 0
     torch.testing.assert_close(bounds[others], difference[others], rtol=0, atol=2e-5)
     box = make_box(4, 7, 0.05)
-    bounds = HeadBounds(head).differences(wide(box), best)
+    bounds = differences(head, wide(box), best)
     seen = executed(head, box, best)
     assert (seen - bounds)[others].max() < 0.05
 
 
 def test_each_of_the_two_wins_somewhere():
     head, best = make_head(1), torch.randint(CLASSES, (20,))
-    bounds, wins = HeadBounds(head), []
+    bounds, wins = head.head_bounds(), []
     for radius in (0.05, 20.0):
         hidden = bounds.hidden(wide(make_box(20, 7, radius)))
         row, other, crown = every_pair(bounds, hidden, best)
@@ -112,8 +122,8 @@ def test_each_of_the_two_wins_somewhere():
 def test_crown_is_asked_where_it_can_help(monkeypatch):
     """Once about the worst class of images that IBP cannot prove, then about the other classes of those it saved."""
     head, box = make_head(2, hidden=40), make_box(400, 7, 0.3)
-    best, bounds, box = head((box.lower + box.upper) / 2).argmax(1), HeadBounds(head), wide(box)
-    both, ibp, asked = bounds.differences(box, best), bounds.ibp(bounds.hidden(box), best), []
+    best, bounds, box = head((box.lower + box.upper) / 2).argmax(1), head.head_bounds(), wide(box)
+    both, ibp, asked = differences(head, box, best), bounds.ibp(bounds.hidden(box), best), []
     crown = HeadBounds.crown
 
     def count(self, hidden, best, row, other):
@@ -133,7 +143,7 @@ def test_an_lp_of_the_same_relaxation_agrees():
     """min z[best] − z[j] over features in the box and every tanh between its two lines: CROWN solves exactly that."""
     highspy = pytest.importorskip("highspy")
     head = make_head(3)
-    bounds = HeadBounds(head)
+    bounds = head.head_bounds()
     box, best = wide(make_box(3, 7, 0.4)), torch.tensor([0, 1, 2])
     hidden = bounds.hidden(box)
     lines = tanh_lines(hidden.lower, hidden.upper)
@@ -216,10 +226,10 @@ def test_by_hand():
         head.output.weight.copy_(torch.tensor([[1.0], [-1.0]]))
         head.output.bias.copy_(torch.tensor([0.5, 0.0]))
     box = Box(torch.zeros(2, 1).double(), torch.ones(2, 1).double())
-    bounds = HeadBounds(head).differences(box, torch.tensor([0, 1]))
+    bounds = differences(head, box, torch.tensor([0, 1]))
     assert bounds[0].tolist() == [math.inf, pytest.approx(0.5, abs=1e-5)]
     assert bounds[1].tolist() == [pytest.approx(-0.5 - 2 * math.tanh(1), abs=1e-5), math.inf]
-    assert HeadBounds(head).proves(box, torch.tensor([0, 1])).tolist() == [True, False]
+    assert head.head_bounds().proves(box, torch.tensor([0, 1])).tolist() == [True, False]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 1e30])
@@ -227,6 +237,6 @@ def test_features_without_bounds_prove_nothing(value):
     head = make_head(0, gain=1e10)
     box = Box(torch.zeros(2, 7).double(), torch.zeros(2, 7).double())
     box.upper[0, 3] = value
-    proved = HeadBounds(head).differences(box, torch.tensor([0, 0]))
+    proved = differences(head, box, torch.tensor([0, 0]))
     assert (proved[0, 1:] == -math.inf).all()
     assert proved[1, 1:].isfinite().all()

@@ -22,9 +22,9 @@ from .nets import images, random_net, trained_net
 pytest.importorskip("highspy", reason="HiGHS solves the programs")
 
 from linfdist.certificates import milp
-from linfdist.certificates.milp import exact_radius, radii
-from linfdist.certificates.milp_program import Plain, Program
-from linfdist.certificates.milp_solve import Relaxation, minimise
+from linfdist.certificates.milp import radii, true_radius
+from linfdist.certificates.milp.program import Plain, Program
+from linfdist.certificates.milp.solve import Relaxation, minimise
 
 CLOSE = 1e-4  # rounding and tolerances, in pixels
 GRID = torch.tensor(list(product(range(129), repeat=2)), dtype=torch.float32) / 128  # all pairs of pixels, (16641, 2)
@@ -64,7 +64,7 @@ def random_pair(seed, width, depth, mean_shift=True):
 )
 def test_by_hand(weights, x, radius):
     net, image = one_layer(weights), torch.tensor(x).view(1, 1, 1, -1)
-    (found,) = exact_radius(net, image)
+    (found,) = true_radius(net, image)
     assert found.prediction == 0
     if radius in (0.0, 1.0):
         assert found.radius == radius
@@ -80,7 +80,7 @@ def test_a_rival_that_needs_both_signs_of_a_hidden_neuron():
         list(net.body)[-1].weight.fill_(0.5)
         net.last.weight.copy_(torch.tensor([[1.0], [-1.0]]))  # 1 − h and h + 1
         net.last.bias.copy_(torch.tensor([0.0, -0.25]))  # the second one is nearer where 2 h < 1/4
-    below, above = exact_radius(net, torch.tensor([0.125, 0.9]).view(2, 1, 1, 1))
+    below, above = true_radius(net, torch.tensor([0.125, 0.9]).view(2, 1, 1, 1))
     assert below.prediction == above.prediction == 0
     assert 0.25 - CLOSE < below.radius < below.upper < 0.25 + CLOSE
     assert 0.275 - CLOSE < above.radius < above.upper < 0.275 + CLOSE
@@ -94,7 +94,7 @@ def test_a_rival_that_needs_both_signs_of_a_hidden_neuron():
 )  # fmt: skip
 def test_no_image_of_a_grid_lies_within_and_the_witness_not_far_beyond(seed, width, depth, shift, pixels):
     net, x = random_pair(seed, width, depth, shift), torch.tensor(pixels).view(1, 2, 1, 1) / 255
-    (found,) = exact_radius(net, x)
+    (found,) = true_radius(net, x)
     distance = (GRID.double() - x.double().view(1, 2)).abs().amax(1)
     flipped = net(GRID.view(-1, 2, 1, 1)).argmax(1) != net(x).argmax()
     assert not (flipped & (distance <= found.radius)).any()
@@ -151,7 +151,7 @@ def test_order_on_a_net_that_has_learned_something():
 
 def check_order(net, x):
     margin, box = (certify(net, x, None, method=method).radius for method in ("margin", "box"))
-    found = exact_radius(net, x)
+    found = true_radius(net, x)
     for row, each in enumerate(found):
         assert margin[row] <= box[row] < each.radius + CLOSE
         assert box[row] < each.upper
@@ -201,7 +201,7 @@ def test_only_the_crop_counts():
     part = DistNet((1, 2, 2), 3, 6, 2, [0.3], 0.3).eval()
     part.load_state_dict(dict(zip(part.state_dict(), whole.state_dict().values(), strict=True)))
     x = torch.rand(3, 1, 5, 4)
-    for image, large, small in zip(x, exact_radius(whole, x), exact_radius(part, x[..., 1:3, 1:3]), strict=True):
+    for image, large, small in zip(x, true_radius(whole, x), true_radius(part, x[..., 1:3, 1:3]), strict=True):
         assert large.radius == small.radius
         if large.witness is not None:
             check_witness(whole, image, large)
@@ -213,7 +213,7 @@ def test_only_the_crop_counts():
 def test_time_is_limited_and_what_is_proved_by_then_counts():
     net, x = random_net(0, width=7, depth=4), images(1)  # takes half a minute
     start = time.monotonic()
-    (found,) = exact_radius(net, x, time_limit=0.5)
+    (found,) = true_radius(net, x, time_limit=0.5)
     assert time.monotonic() - start < 5
     assert certify(net, x, None, method="margin").radius - CLOSE < found.radius < 1
 
@@ -228,30 +228,30 @@ def test_weights_too_large_for_the_solver_prove_nothing():
 
 def test_float64_networks():
     net = one_layer([[0.0], [1.0]]).double()
-    (found,) = exact_radius(net, torch.full((1, 1, 1, 1), 0.25, dtype=torch.float64))
+    (found,) = true_radius(net, torch.full((1, 1, 1, 1), 0.25, dtype=torch.float64))
     assert 0.25 - 1e-5 < found.radius < 0.25 <= found.upper < 0.25 + 1e-5
 
 
 def test_what_is_refused(monkeypatch):
     net, x = random_net(0), images(2)
     with pytest.raises(ValueError, match=r"pixels must lie in \[0, 1\]"):
-        exact_radius(net, x + math.nan)
+        true_radius(net, x + math.nan)
     with pytest.raises(ValueError, match="training mode"):
-        exact_radius(random_net(0).train(), x)
-    with pytest.raises(TypeError, match="DistNetMLP"):
-        exact_radius(DistNetMLP((1, 3, 3), 4, 9, 2, [0.3], 0.3, head=4).eval(), x)
+        true_radius(random_net(0).train(), x)
+    with pytest.raises(TypeError, match="a Head does not consist of distances"):
+        true_radius(DistNetMLP((1, 3, 3), 4, 9, 2, [0.3], 0.3, head=4).eval(), x)
     with pytest.raises(ValueError, match="time_limit = 0"):
-        exact_radius(net, x, time_limit=0)
+        true_radius(net, x, time_limit=0)
     large = DistNet((1, 16, 16), 10, 64, 3, [0.5], 0.3, identity_init=False).eval()
     count = Plain.of(large).count_binaries()
     assert count > milp.MAX_BINARIES
     with pytest.raises(ValueError, match=f"too large for method milp: it takes {count:,} binary variables"):
-        exact_radius(large, torch.rand(1, 1, 16, 16))
-    assert exact_radius(net, x[:0]) == []
+        true_radius(large, torch.rand(1, 1, 16, 16))
+    assert true_radius(net, x[:0]) == []
     assert radii(net, x[:0]).shape == (0,)
     monkeypatch.setitem(sys.modules, "highspy", None)
     with pytest.raises(ImportError, match=r"pip install 'linfdist\[milp\]'"):
-        exact_radius(net, x)
+        true_radius(net, x)
 
 
 @pytest.fixture(scope="module")

@@ -106,20 +106,28 @@ def test_subclasses_and_strangers():
         pass
 
     steep = Steep((1, 3, 3), 4, 7, 2, [0.3], 0.31).eval()
-    for stranger in (steep, nn.Linear(9, 4), nn.Sequential(random_net(0)).eval(), "model"):
-        with pytest.raises(TypeError, match=r"DistNet, DistNetMLP, ConvDistNetMLP only"):
+    with pytest.raises(TypeError, match="Steep is a Steep, which inherits its declarations"):
+        ld.certify(steep, images(2), None)
+    for stranger in (nn.Linear(9, 4), nn.Sequential(random_net(0)).eval(), "model"):
+        with pytest.raises(TypeError, match=rf"a {type(stranger).__name__} cannot be certified"):
             ld.certify(stranger, images(2), None)
-    for layer in (Other(), Shift(7), nn.BatchNorm1d(7), nn.ReLU()):
+    with pytest.raises(TypeError, match=r"abstract.* output_shape.* rounding"):
+        Other()  # what does not declare its rounding is no layer at all
+    for layer, reason in (
+        (Shift(7), "which inherits its declarations"),
+        (nn.BatchNorm1d(7), "whose Lipschitz constant"),
+        (nn.ReLU(), "whose Lipschitz constant"),
+    ):
         net = random_net(0)
         net.body.layers.append(layer.eval())
-        with pytest.raises(TypeError, match=rf"is a {type(layer).__name__}, whose Lipschitz constant"):
+        with pytest.raises(TypeError, match=rf"body.layers.\d is a {type(layer).__name__}, {reason}"):
             ld.certify(net, images(2), None)
 
 
 def test_parametrised_weights():
     net = random_net(0)
     nn.utils.parametrizations.weight_norm(net.last)
-    with pytest.raises(TypeError, match="ParametrizedDistLinear"):
+    with pytest.raises(TypeError, match="ParametrizedNearestClass"):
         ld.certify(net.eval(), images(2), None)
 
 
@@ -211,7 +219,7 @@ def test_eps_by_pixel_is_for_boxes():
 @pytest.mark.parametrize(
     ("y", "error", "message"),
     [
-        (torch.tensor([0, 1, 2]), ValueError, r"shape \(2,\), one class an image; got \(3,\)"),
+        (torch.tensor([0, 1, 2]), ValueError, r"shape \(2,\), one class per image; got \(3,\)"),
         (torch.tensor([0, 4]), ValueError, "classes 0 to 3, got 0 to 4"),
         (torch.tensor([-1, 0]), ValueError, "classes 0 to 3, got -1 to 0"),
         (torch.tensor([0.0, 1.0]), TypeError, "integers, got torch.float32"),

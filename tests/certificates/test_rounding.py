@@ -8,7 +8,7 @@ import torch
 
 from linfdist.certificates.rounding import rounding_error
 from linfdist.models import DistNet
-from linfdist.nn import Box, LipschitzModule, Normalize
+from linfdist.nn import Normalize
 
 from .nets import head_net, images, random_net
 
@@ -65,19 +65,3 @@ def test_by_hand():
 
 def test_values_that_might_overflow_have_no_bound():
     assert rounding_error(random_net(0, size=8e37)) == math.inf
-
-
-def test_a_layer_it_does_not_know():
-    class Other(LipschitzModule):
-        lipschitz = 1.0
-
-        def forward(self, x, p=math.inf):
-            return x
-
-        def forward_box(self, box):
-            return Box(*box)
-
-    net = random_net(0)
-    net.body.layers.append(Other())
-    with pytest.raises(TypeError, match="the rounding of Other is not known"):
-        rounding_error(net)

@@ -78,6 +78,6 @@ def test_ctrl_c(digits, tmp_path):
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "--resume" in errors
+    assert "--resume continues from here" in errors
     assert "Traceback" not in errors
     assert (tmp_path / "checkpoint.safetensors").exists()

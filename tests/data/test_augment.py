@@ -108,6 +108,15 @@ def test_impossible_recipes(bad):
 
 def test_impossible_images():
     with pytest.raises(ValueError, match="uint8"):
-        augment(torch.zeros(1, 1, 4, 4), Augment(pad=1), torch.Generator())
+        augment(torch.zeros(1, 1, 4, 4, dtype=torch.int64), Augment(pad=1), torch.Generator())
     with pytest.raises(ValueError, match="cannot crop 9"):
         augment(pictures(1, 1, 4, 4), Augment(pad=2, crop=9), torch.Generator())
+
+
+@pytest.mark.parametrize("pad_mode", ["zero", "edge"])
+def test_floats_are_treated_like_bytes(pad_mode):
+    images, recipe = pictures(5, 3, 6, 7), Augment(pad=2, pad_mode=pad_mode, flip=True)
+    expected = augment(images, recipe, torch.Generator().manual_seed(3))
+    found = augment(images.float(), recipe, torch.Generator().manual_seed(3))
+    assert found.dtype == torch.float32
+    assert torch.equal(found, expected.float())

@@ -6,8 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from linfdist import data, models, recipes
-from linfdist.certificates import exact
+from linfdist import data, exact, models, recipes
 from linfdist.training import train
 
 

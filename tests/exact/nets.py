@@ -8,9 +8,11 @@ from fractions import Fraction
 import torch
 from torch import Tensor, nn
 
-from linfdist.certificates.exact import FrozenHead, FrozenNet, freeze
+from linfdist.exact import FrozenHead, FrozenNet, freeze
+from linfdist.exact.bounds import near_far
+from linfdist.exact.network import grid_inputs
 from linfdist.models import DistNet, DistNetMLP
-from linfdist.nn import DistLinear, MeanShift, Normalize
+from linfdist.nn import DistLinear, MeanShift, NearestClass, Normalize
 
 
 def random_net(seed: int, shape=(1, 3, 3), width: int = 7, depth: int = 3, classes: int = 4, **options) -> DistNet:
@@ -97,7 +99,7 @@ def exact_outputs(layers: Iterable[nn.Module], image: Tensor) -> list[Fraction]:
         if isinstance(layer, Normalize):
             for channel, mean in zip(image, layer.mean.flatten().tolist(), strict=True):
                 x += [(Fraction(int(pixel), 255) - Fraction(mean)) / std for pixel in channel.flatten()]
-        elif isinstance(layer, DistLinear):
+        elif isinstance(layer, DistLinear | NearestClass):
             bias = [0.0] * len(layer.weight) if layer.bias is None else layer.bias.tolist()
             x = [
                 max(abs(value - Fraction(w)) for value, w in zip(x, row, strict=True)) + Fraction(b)
@@ -134,3 +136,19 @@ def dense_logits(layers: list[tuple[Tensor, Tensor]], x: Tensor) -> Tensor:
     for weight, bias in layers:
         x = (x[:, None] - weight).abs().amax(2) + bias
     return -x
+
+
+def reference(network: FrozenNet, images: Tensor) -> Tensor:
+    """What `network(images)` must be, by definition: one image and one layer at a time, on kept entries, in int64.
+
+    With a head, what `-network.features(images)` must be.
+    """
+    network.check(images)
+    logits = []
+    for x in grid_inputs(images, network.crop, network.k).long():
+        for layer in network.layers:
+            distance, _ = near_far(x, x, layer.weight.long())
+            x = distance.masked_fill(~layer.mask, -1).amax(1) + layer.bias
+        logits.append(-x)
+    width = len(network.layers[-1].bias)
+    return torch.stack(logits).to(torch.int32) if logits else torch.empty(0, width, dtype=torch.int32)

@@ -12,10 +12,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from linfdist import exact
 from linfdist.certificates import certify as certify_float
-from linfdist.certificates import exact
-from linfdist.certificates.exact import twin
-from linfdist.certificates.exact.certificate import box_holds, certified_at, gaps
+from linfdist.exact import twin
+from linfdist.exact.certificate import box_holds, certified_at, gaps
 from linfdist.models import DistNet
 
 from .nets import TwoPixels, images, random_net

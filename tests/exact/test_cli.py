@@ -7,8 +7,7 @@ import torch
 from PIL import Image
 from typer.testing import CliRunner
 
-from linfdist import models
-from linfdist.certificates import exact
+from linfdist import exact, models
 from linfdist.cli import app
 from linfdist.models import ConvDistNetMLP
 
@@ -66,7 +65,7 @@ def test_errors_of_export_are_told_without_a_traceback(run, trained, tmp_path):
     save_image(torch.zeros(1, 8, 9, dtype=torch.uint8), tmp_path / "wide.png")
     wide = tmp_path / "wide.png"
     for arguments, complaint in [
-        ([tmp_path / "convolutions", "--format", "exact"], "not ConvDistNetMLP: convolutions are not supported"),
+        ([tmp_path / "convolutions", "--format", "exact"], "a DistConv2d has no form in integers"),
         ([tmp_path / "none", "--format", "exact"], "does not exist"),
         ([trained.file, "--format", "exact"], "holds no network"),
         ([bare, "--format", "exact", "--data", "digits"], "give --data and --eps"),

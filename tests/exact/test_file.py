@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from linfdist.certificates import exact
-from linfdist.certificates.exact import twin
-from linfdist.certificates.exact.file import contents, digest
+from linfdist import exact
+from linfdist.exact import twin
+from linfdist.exact.file import contents, digest
 from linfdist.files import load_tensors, save_tensors
 
 from .nets import images, random_net

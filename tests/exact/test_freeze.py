@@ -7,16 +7,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linfdist.certificates import exact
-from linfdist.certificates.exact import network as network_module
-from linfdist.certificates.exact.freeze import to_grid
-from linfdist.certificates.exact.network import FrozenLayer, grid_inputs, reference
-from linfdist.certificates.exact.prune import winners
-from linfdist.certificates.exact.report import compare
+from linfdist import exact
+from linfdist.exact import network as network_module
+from linfdist.exact.freeze import to_grid
+from linfdist.exact.network import FrozenLayer, grid_inputs
+from linfdist.exact.prune import winners
+from linfdist.exact.report import compare
 from linfdist.models import ConvDistNetMLP, DistNet, DistNetMLP
 from linfdist.ops import exact as kernels
 
-from .nets import dense_logits, exact_logits, images, random_mlp, random_net
+from .nets import dense_logits, exact_logits, images, random_mlp, random_net, reference
 
 
 @given(seed=st.integers(0, 10**6), k=st.integers(0, 7), depth=st.integers(1, 4), mean_shift=st.booleans())
@@ -143,7 +143,7 @@ def test_grids():
 
 def test_whatever_cannot_be_frozen_is_refused():
     sizes = {"shape": (1, 8, 8), "classes": 3, "width": 4, "mean": [0.3], "std": 0.3}
-    with pytest.raises(TypeError, match=r"not ConvDistNetMLP: convolutions are not supported"):
+    with pytest.raises(TypeError, match="a DistConv2d has no form in integers"):
         exact.freeze(ConvDistNetMLP(**sizes, depth=4, head=4).eval())
 
     class Other(DistNet):
@@ -153,9 +153,9 @@ def test_whatever_cannot_be_frozen_is_refused():
     class OtherMLP(DistNetMLP):
         pass
 
-    with pytest.raises(TypeError, match=r"only a DistNet or a DistNetMLP .* not Other: .* subclass"):
+    with pytest.raises(TypeError, match="Other is a Other, which inherits"):
         exact.freeze(Other(**sizes, depth=2).eval())
-    with pytest.raises(TypeError, match="not OtherMLP"):
+    with pytest.raises(TypeError, match="OtherMLP is a OtherMLP, which inherits"):
         exact.freeze(OtherMLP(**sizes, depth=2, head=4).eval())
     with pytest.raises(ValueError, match="training mode"):
         exact.freeze(DistNet(**sizes, depth=2))

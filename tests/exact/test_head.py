@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from linfdist.certificates.exact import FrozenHead, twin
+from linfdist.exact import FrozenHead, twin
 
 from .nets import exact_head
 

@@ -9,22 +9,21 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from linfdist.certificates import exact
-from linfdist.certificates.exact import twin
-from linfdist.certificates.exact.certificate import box_certified_at, box_holds
-from linfdist.certificates.exact.file import contents
-from linfdist.certificates.exact.freeze import network_std
-from linfdist.certificates.exact.network import grid_inputs, reference
-from linfdist.certificates.exact.report import compare
-from linfdist.certificates.head_bounds import HeadBounds
+from linfdist import exact
+from linfdist.exact import twin
+from linfdist.exact.certificate import box_certified_at, box_holds
+from linfdist.exact.file import contents
+from linfdist.exact.freeze import fold_network
+from linfdist.exact.network import grid_inputs
+from linfdist.exact.report import compare
 from linfdist.nn import DistLinear
 
-from .nets import TwoPixels, exact_head, exact_outputs, images, random_mlp, random_net
+from .nets import TwoPixels, exact_head, exact_outputs, images, random_mlp, random_net, reference
 
 
 def float_head(net) -> exact.FrozenHead:
     """The float network's head itself, on its own features."""
-    bounds = HeadBounds(net.head)
+    bounds = net.head.head_bounds()
     return exact.FrozenHead(bounds.w1, bounds.b1, bounds.w2, bounds.b2)
 
 
@@ -36,7 +35,7 @@ def test_distance_to_the_network_in_exact_arithmetic(seed, k, depth, mean_shift)
     x = images(2, (2, 2, 2), seed)
     # rounding of the grid alone: half a unit a layer, through the head; no room for a wrong shift or scale
     head = float_head(net)
-    moved = Fraction(depth, 2 * 255 * 2**k) / network_std(net)
+    moved = Fraction(depth, 2 * 255 * 2**k) / Fraction(fold_network(net).std)
     bound = float(moved) * (head.w1.abs().sum(1) @ head.w2.abs().T).max().item() + 1e-9
     for image, logits in zip(x, frozen(x), strict=True):
         true = exact_head(head, exact_outputs(net.body, image))
@@ -70,7 +69,7 @@ def test_features_keep_every_bit(seed, k, narrow):
     x = images(20, seed=seed)
     domain = (x.amin(0), x.amax(0)) if narrow else None
     frozen = exact.freeze(net, k=k, domain=domain)
-    std = float(network_std(net))
+    std = fold_network(net).std
     y, offset = grid_inputs(x, None, k).double(), -torch.full((9,), 0.2).double()
     for layer in net.body:
         if isinstance(layer, DistLinear):

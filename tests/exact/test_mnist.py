@@ -5,11 +5,10 @@ from fractions import Fraction
 import pytest
 import torch
 
-from linfdist import data, models, recipes
-from linfdist.certificates import exact
-from linfdist.certificates.exact.freeze import to_grid
-from linfdist.certificates.exact.network import grid_inputs
-from linfdist.certificates.exact.report import compare
+from linfdist import data, exact, models, recipes
+from linfdist.exact.freeze import to_grid
+from linfdist.exact.network import grid_inputs
+from linfdist.exact.report import compare
 from linfdist.training import train
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]

@@ -7,10 +7,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linfdist.certificates import exact
-from linfdist.certificates.exact.freeze import to_grid
-from linfdist.certificates.exact.network import grid_inputs
-from linfdist.certificates.exact.prune import Entries, prune, winners
+from linfdist import exact
+from linfdist.exact.freeze import to_grid
+from linfdist.exact.network import grid_inputs
+from linfdist.exact.prune import Entries, prune, winners
 
 from .nets import dense_logits, images, random_net
 

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from linfdist import data
-from linfdist.certificates import exact
+from linfdist import data, exact
 from linfdist.export import exact_to_onnx
 from linfdist.models import DistNet
 

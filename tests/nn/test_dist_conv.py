@@ -16,7 +16,7 @@ def test_values_by_hand():
     x = torch.tensor([[[[4.0, 5.0], [6.0, -7.0]]]])
     # windows, padded with zeros: (0 0 / 0 4), (0 0 / 5 0), (0 6 / 0 0), (-7 0 / 0 0)
     assert layer(x).tolist() == [[[[2.25, 3.25], [5.25, 7.25]]]]
-    assert layer.output_size(2, 2) == (2, 2)
+    assert layer.output_shape((layer.in_channels, 2, 2))[1:] == (2, 2)
 
 
 @pytest.mark.parametrize("groups", [1, 2])

@@ -106,7 +106,7 @@ def test_a_lost_worker_ends_the_job_and_it_resumes(command, notes, digits, tmp_p
     wait_for(lambda: (out / "checkpoint.safetensors").stat().st_mtime_ns > before, process)
     process.send_signal(signal.SIGINT)  # to torchrun, which passes it on
     _, errors = finish(process, code=1)
-    assert errors.count("--resume goes on from here") == 1
+    assert errors.count("--resume continues from here") == 1
 
 
 def test_batches_must_split(digits, tmp_path):
@@ -131,4 +131,4 @@ def test_all_must_see_the_checkpoint(digits, tmp_path, monkeypatch):
 def test_how_a_lost_worker_shows(text, lost):
     assert Workers(0, 2, torch.device("cpu")).lost(RuntimeError(text)) == lost
     assert not Workers(0, 1, torch.device("cpu")).lost(RuntimeError(text))
-    assert not Workers(0, 2, torch.device("cpu")).lost(Diverged(text))
+    assert not Workers(0, 2, torch.device("cpu")).lost(Diverged(text, step=3))

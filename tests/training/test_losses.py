@@ -11,7 +11,7 @@ from linfdist import recipes
 from linfdist.data import info
 from linfdist.nn import Head
 from linfdist.training.losses import (
-    ScaledCrossEntropy,
+    LOSSES,
     _Spread,
     clipped_hinge_loss,
     hinge_loss,
@@ -55,10 +55,12 @@ def test_gradients_of_the_hinges(loss):
 
 
 def test_scaled_cross_entropy():
-    loss = ScaledCrossEntropy().double()
+    recipe = recipes.load("mnist-ce").override({"threshold": "0.5"})
+    loss = LOSSES["scaled_ce"](recipe, lipschitz=4.0).double()  # t = 2
     loss.scale.data.fill_(0.7)
     z = Z.clone().requires_grad_()
-    value = loss(z, Y, T, 0.05)
+    value, logits = loss(lambda x, p: x, z, Y, state_at(recipe, 0, 1))  # λ = 0.05
+    assert logits is z
     exps = (0.7 * Z).exp()
     likelihood = exps.gather(1, Y[:, None])[:, 0] / exps.sum(1)
     assert value.item() == pytest.approx(0.5 + 0.05 * float(-likelihood.log().mean()))
@@ -140,8 +142,8 @@ def test_pixels_meet_logits_divided_by_std(name):
         threshold = {"mnist": 0.9, "fashion": 0.45}[name] / constants.std
         expected = hinge_loss(z, y, threshold, 0.0 if name == "fashion" else 0.25)
     else:
-        expected = clipped_hinge_loss(z, y, 0.9 / 0.3081) + state.ce_weight * F.cross_entropy(z, y)
-        assert 0.0002 < state.ce_weight < 0.05
+        expected = clipped_hinge_loss(z, y, 0.9 / 0.3081) + state.loss["ce_weight"] * F.cross_entropy(z, y)
+        assert 0.0002 < state.loss["ce_weight"] < 0.05
     torch.testing.assert_close(loss, expected)
 
 

@@ -67,17 +67,16 @@ def test_learning_rate_over_all_epochs():
 
 def test_eps_warms_up_over_e1():
     r = recipe(**IBP)
-    eps = [state_at(r, step, STEPS).eps_train for step in (0, 5, 10, 19, 20, 50, 99)]
+    eps = [state_at(r, step, STEPS).loss["eps_train"] for step in (0, 5, 10, 19, 20, 50, 99)]
     assert eps == pytest.approx([0, 0.1, 0.2, 0.38, 0.4, 0.4, 0.4])
-    assert state_at(recipe(**IBP, e1=0.0), 0, STEPS).eps_train == pytest.approx(0.4)
-    assert state_at(recipe(), 50, STEPS).eps_train == 0  # no such thing in the hinge loss
+    assert state_at(recipe(**IBP, e1=0.0), 0, STEPS).loss["eps_train"] == pytest.approx(0.4)
+    assert state_at(recipe(), 50, STEPS).loss == {}  # the hinge loss schedules nothing
 
 
 def test_weight_of_the_cross_entropy():
     r = recipe("mnist-ce", ce_start=0.04, ce_end=0.0004)
-    weights = [state_at(r, step, STEPS).ce_weight for step in (0, 20, 45, 70, 99)]
+    weights = [state_at(r, step, STEPS).loss["ce_weight"] for step in (0, 20, 45, 70, 99)]
     assert weights == pytest.approx([0.04, 0.04, 0.004, 0.0004, 0.0004])
-    assert state_at(recipe(), 50, STEPS).ce_weight == 0
 
 
 def test_without_smoothing_p_is_infinite_and_all_else_the_same():
@@ -85,9 +84,7 @@ def test_without_smoothing_p_is_infinite_and_all_else_the_same():
     for step in (0, 19, 20, 45, 69, 70, 99):
         one, other = state_at(smooth, step, STEPS), state_at(rough, step, STEPS)
         assert other.p == math.inf
-        assert (one.epoch, one.lr, one.eps_train, one.ce_weight) == (
-            other.epoch, other.lr, other.eps_train, other.ce_weight,
-        )  # fmt: skip
+        assert (one.epoch, one.lr, one.loss) == (other.epoch, other.lr, other.loss)
 
 
 @pytest.mark.parametrize(("changes", "steps"), [({}, 100), ({"epochs": 0.25}, 2), ({"epochs": 1e-6}, 1)])

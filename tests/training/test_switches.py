@@ -9,10 +9,9 @@ from linfdist import data, recipes, zoo
 from linfdist.models import load
 from linfdist.nn import MeanShift
 from linfdist.ops.adam import decay_direction
+from linfdist.training import Trainer
 from linfdist.training.distributed import Workers
-from linfdist.training.loop import _Run
 from linfdist.training.objective import start_network
-from linfdist.training.schedule import state_at
 
 from .runs import tiny
 
@@ -21,9 +20,9 @@ WIDE = {"width": 80, "depth": 4}  # wider than its 64 inputs
 
 
 @pytest.fixture
-def make(digits, tmp_path):
+def make(digits):
     def make(**changes):
-        return _Run(tiny(**WIDE | changes), tmp_path, Workers(0, 1, torch.device("cpu")), digits)
+        return Trainer(tiny(**WIDE | changes), data.load("digits", data_dir=digits), data.info("digits"))
 
     return make
 
@@ -58,10 +57,9 @@ def test_mean_shift(make):
 
 
 def one_step(run, step=0):
-    run.step = step
-    state = state_at(run.recipe, step, run.batches.steps_per_epoch)
-    before = weights(run)
-    loss = run.one_step(run.objective, state)
+    run.done = step
+    state, before = run.state, weights(run)
+    loss = run.step()
     return before, weights(run), loss, state
 
 
@@ -129,9 +127,9 @@ def test_average_is_the_running_mean_over_e3(make):
     run = make(average=0.75)
     mean = None
     for step in range(18, 30):  # the last epochs: p becomes infinite on the way
-        one_step(run, step)
+        state = one_step(run, step)[3]
         now = run.network.state_dict()
-        if math.isinf(state_at(run.recipe, step, run.batches.steps_per_epoch).p):
+        if math.isinf(state.p):
             mean = {k: v.clone() if mean is None else 0.75 * mean[k] + 0.25 * v for k, v in now.items()}
     last = {name: tensor.clone() for name, tensor in run.network.state_dict().items()}
     run.average.apply()

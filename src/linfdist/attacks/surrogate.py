@@ -6,8 +6,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from ..models import ConvDistNetMLP, DistNet, DistNetMLP, PixelNet
-from ..nn import DistConv2d, DistLinear
+from ..models import PixelNet
+from ..nn import LipschitzModule, Readout
 
 
 def surrogate(network: PixelNet, x: Tensor, p: float) -> Tensor:
@@ -20,21 +20,16 @@ def surrogate(network: PixelNet, x: Tensor, p: float) -> Tensor:
     """
     if p == math.inf:
         return network(x)
-    if type(network) is DistNet:
-        return -_through(network.last, _features(network, x, p), p)
-    if type(network) in (DistNetMLP, ConvDistNetMLP):
-        return network.head(_features(network, x, p))  # type: ignore[operator]
-    return _straight(network(x.detach()), network(x, p))  # a network whose way from features to logits is not known
-
-
-def _features(network: PixelNet, x: Tensor, p: float) -> Tensor:
+    if type(network).forward is not PixelNet.forward:  # it may be more than the readout of its body
+        return _straight(network(x.detach()), network(x, p))
+    network.check_images(x)
     for layer in network.body:
         x = _through(layer, x, p)
-    return x
+    return _through(network.readout, x, p)
 
 
-def _through(layer: nn.Module, x: Tensor, p: float) -> Tensor:
-    return _straight(layer(x.detach()), layer(x, p)) if isinstance(layer, DistLinear | DistConv2d) else layer(x)
+def _through(layer: LipschitzModule | Readout, x: Tensor, p: float) -> Tensor:
+    return _straight(layer(x.detach()), layer(x, p)) if layer.holds_distances else layer(x)
 
 
 def _straight(value: Tensor, smooth: Tensor) -> Tensor:

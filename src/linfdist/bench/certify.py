@@ -16,11 +16,7 @@ from linfdist.certificates import certify
 from linfdist.certificates.chunks import rows_at_once
 from linfdist.eps import parse_eps
 from linfdist.models import DistNet, PixelNet
-from linfdist.training.batches import Batches
-from linfdist.training.distributed import Workers
-from linfdist.training.objective import Objective, build_network
-from linfdist.training.optim import DistAdam
-from linfdist.training.schedule import state_at
+from linfdist.training import Trainer
 
 from .timing import Ratio, cost, seconds_by_turn, undisturbed
 
@@ -44,25 +40,14 @@ class Large:
 def measure(turns: int = 7) -> list[Ratio]:
     """The paper's MNIST network at width 1024 after a few training steps at p = inf, on this machine's threads."""
     recipe = recipes.override(recipes.load(RECIPE), SETTINGS)
-    split = data.load(recipe.data, split="train")
-    batches = Batches(split.images, split.labels, recipe, Workers(0, 1, torch.device("cpu")))
-    torch.manual_seed(recipe.seed)
-    network = build_network(recipe, data.info(recipe.data))
-    objective = Objective(recipe, network)
-    optimiser = DistAdam(
-        objective.named_parameters(), objective.dist_weights(), {}, recipe.beta1, recipe.beta2, recipe.adam_eps,
-        recipe.weight_decay,
-    )  # fmt: skip
-    state = replace(state_at(recipe, 0, batches.steps_per_epoch), p=math.inf)
-    x, y = batches.at(0)
+    trainer = Trainer(recipe, data.load(recipe.data), data.info(recipe.data))
+    network, state = trainer.network, replace(trainer.state, p=math.inf)
+    x, y = trainer.batches.at(0)
 
     def step() -> None:
-        objective.train()
-        loss, _ = objective(x, y, state)
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step(state.lr, state.p)
-        objective.eval()
+        trainer.differentiate(x, y, state)
+        trainer.update(state)
+        network.eval()
 
     for _ in range(WARM_UP):
         step()

@@ -14,11 +14,8 @@ from rich.table import Table
 
 from linfdist import data, recipes
 from linfdist.ops.backends import native
-from linfdist.training.batches import Batches
-from linfdist.training.distributed import Workers
-from linfdist.training.objective import Objective, build_network
-from linfdist.training.optim import DistAdam
-from linfdist.training.schedule import state_at
+from linfdist.training import Trainer
+from linfdist.training.schedule import State
 
 KERNELS = ("inf_dist", "inf_dist_argmax", "inf_dist_backward", "p_dist", "p_dist_backward")
 RECIPE, SETTINGS = "mnist", ("width=1024", "batch_size=512")
@@ -27,7 +24,7 @@ TARGETS = {8.0: 15.0, math.inf: 30.0}  # percent outside the kernels, at most
 
 @dataclass(frozen=True)
 class Split:
-    """Medians over the steps, in seconds."""
+    """The medians over the steps, in seconds."""
 
     p: float
     step: float
@@ -38,33 +35,23 @@ class Split:
 
 
 def measure(steps: int = 12) -> list[Split]:
-    """Training steps of the paper's MNIST network at width 1024, on this machine's threads."""
+    """Time training steps of the paper's MNIST network at width 1024, on this machine's threads."""
     recipe = recipes.override(recipes.load(RECIPE), SETTINGS)
-    images = data.load(recipe.data, split="train")
-    batches = Batches(images.images, images.labels, recipe, Workers(0, 1, torch.device("cpu")))
-    torch.manual_seed(recipe.seed)
-    objective = Objective(recipe, build_network(recipe, data.info(recipe.data))).train()
-    optimiser = DistAdam(
-        objective.named_parameters(), objective.dist_weights(), {}, recipe.beta1, recipe.beta2, recipe.adam_eps,
-        recipe.weight_decay,
-    )  # fmt: skip
-    state = state_at(recipe, 0, batches.steps_per_epoch)
-    return [_split(batches, objective, optimiser, replace(state, p=p), steps) for p in TARGETS]
+    trainer = Trainer(recipe, data.load(recipe.data), data.info(recipe.data))
+    return [_split(trainer, replace(trainer.state, p=p), steps) for p in TARGETS]
 
 
-def _split(batches: Batches, objective: Objective, optimiser: DistAdam, state: Any, steps: int) -> Split:
+def _split(trainer: Trainer, state: State, steps: int) -> Split:
     rows = []
     with _timed_kernels() as spent:
         for step in range(steps + 2):
             spent.clear()
             start = time.perf_counter()
-            x, y = batches.at(step)
+            x, y = trainer.batches.at(step)
             loaded = time.perf_counter()
-            loss, _ = objective(x, y, state)
-            optimiser.zero_grad()
-            loss.backward()
+            trainer.differentiate(x, y, state)
             ready = time.perf_counter()
-            optimiser.step(state.lr, state.p)
+            trainer.update(state)
             end = time.perf_counter()
             if step >= 2:  # the first ones warm up
                 rows.append((end - start, sum(spent), loaded - start, end - ready))
@@ -75,7 +62,7 @@ def _split(batches: Batches, objective: Objective, optimiser: DistAdam, state: A
 
 @contextmanager
 def _timed_kernels() -> Iterator[list[float]]:
-    """Collects the seconds of every call into the native backend."""
+    """Collect the seconds of every call into the native backend."""
     spent: list[float] = []
     originals = {name: getattr(native, name) for name in KERNELS}
 
@@ -98,7 +85,7 @@ def _timed_kernels() -> Iterator[list[float]]:
 
 
 def terminal(splits: list[Split]) -> RenderableType:
-    """The split as a table."""
+    """Return the split as a table."""
     table = Table(title=f"a training step: {RECIPE}, {', '.join(SETTINGS)}, {torch.get_num_threads()} threads")
     for heading in ("p", "step", "dist kernels", "data + augmentation", "optimiser", "outside the kernels", "at most"):
         table.add_column(heading, justify="right")

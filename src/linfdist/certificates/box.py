@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
-from ..models import DistNet, PixelNet
+from ..models import PixelNet
 from ..nn import Box
+from ..nn.readout import Proves
 from .chunks import rows_at_once
-from .head_bounds import HeadBounds
 from .proof import Proof
 
 
@@ -21,12 +21,12 @@ def ball(x: Tensor, eps: Tensor) -> Box:
     return Box((x - reach).clamp_(0.0, 1.0), (x + reach).clamp_(0.0, 1.0))
 
 
-class PlainBox(Proof):
-    """Dist layers as intervals up to the logits."""
+class BoxProof(Proof):
+    """Intervals through the body up to the features, then the bounds of the readout."""
 
-    def __init__(self, network: DistNet, x: Tensor, prediction: Tensor) -> None:
+    def __init__(self, network: PixelNet, x: Tensor, prediction: Tensor, bounds: Proves, off: float) -> None:
         super().__init__(prediction)
-        self.network, self.x = network, x
+        self.network, self.x, self.bounds, self.off = network, x, bounds, off
 
     def proves(self, rows: Tensor, eps: Tensor) -> Tensor:
         few = rows_at_once(self.network)
@@ -35,21 +35,5 @@ class PlainBox(Proof):
         return torch.cat([self._proves(*pair) for pair in zip(parts, radii, strict=True)])
 
     def _proves(self, rows: Tensor, eps: Tensor) -> Tensor:
-        box = self.network.forward_box(ball(self.x[rows], eps))  # (b, classes) each
-        best = self.prediction[rows, None]
-        lowest = box.lower.gather(1, best)
-        others = box.upper.scatter(1, best, -torch.inf)
-        finite = (box.lower.isfinite() & box.upper.isfinite()).all(1)
-        return (lowest > others).all(1) & finite
-
-
-class HeadBox(Proof):
-    """Dist layers up to the features as intervals, then the head's bounds."""
-
-    def __init__(self, network: PixelNet, x: Tensor, prediction: Tensor, head: HeadBounds) -> None:
-        super().__init__(prediction)
-        self.network, self.x, self.head = network, x, head
-
-    def proves(self, rows: Tensor, eps: Tensor) -> Tensor:
-        box = self.network.features_box(ball(self.x[rows], eps))  # (b, F) each
-        return self.head.proves(Box(box.lower.double(), box.upper.double()), self.prediction[rows])
+        features = self.network.features_box(ball(self.x[rows], eps))  # (b, F) each
+        return self.bounds(features, self.prediction[rows], self.off)

@@ -3,21 +3,21 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import singledispatch
 
 import torch
 from torch import Tensor
 
 from ..eps import parse_eps
-from ..models import ConvDistNetMLP, DistNet, DistNetMLP, PixelNet
+from ..models import PixelNet, as_network
 from ..nn.base import round_up
-from .box import HeadBox, PlainBox
+from .box import BoxProof
 from .checks import check_eps, check_images, check_labels, check_network
 from .chunks import rows_at_once
-from .head_bounds import HeadBounds
-from .margin import HeadMargin, PlainMargin
+from .margin import FeatureMargin, LogitMargin
 from .proof import Proof, largest_of
 from .radius import largest_proved
-from .rounding import round_down, rounding_error
+from .rounding import flush_error, round_down, rounding_error
 
 METHODS = ("margin", "box", "milp")
 Eps = str | float | Fraction | Tensor
@@ -33,23 +33,26 @@ class Certificate:
         ball of that radius; 0 where nothing is proved.
     certified: (B,) bool: the prediction is the same for every image of [0, 1] in the closed eps-ball, and is y if y was
         given. None if eps was None.
+    margin_radius: (B,) float64: the part of `radius` that the margin alone proves; None if there is no such proof.
     """
 
     prediction: Tensor
     radius: Tensor
     certified: Tensor | None
+    margin_radius: Tensor | None = None
 
 
-@torch.no_grad()
 def certify(
-    model: PixelNet, x: Tensor, eps: Eps | None, y: Tensor | None = None, method: str = "box", radii: bool = True
+    model: object, x: Tensor, eps: Eps | None, y: Tensor | None = None, method: str = "box", radii: bool = True
 ) -> Certificate:
     """Prove, image by image, that no change of the pixels by up to eps changes the prediction.
 
-    model: a network of `linfdist.models`, in eval mode. x: images (B, C, H, W) in [0, 1], in the model's precision.
+    model: a network of `linfdist.models`, a `linfdist.nn.Stack` from pixels to logits, or anything else that declares
+        the contract of networks or layers, in eval mode; or an exact network, which takes 8-bit images.
+    x: images (B, C, H, W) in [0, 1], in the model's precision; for an exact network uint8.
     eps: text such as "8/255" or "0.3", meaning exactly that; a fraction; a float, meaning its exact binary value; or
-        None for radii alone. For method "box" also a tensor that broadcasts to x, one number a pixel: then `certified`
-        is about that box, and `radius` about balls as ever.
+        None for radii alone. For method "box" also a tensor that broadcasts to x, one number per pixel: then
+        `certified` is about that box, and `radius` about balls as ever.
     y: (B,) the right classes, if only those shall count as certified.
     method: "margin" (Fact 3.6: one forward pass; with an MLP on top, Section 6), "box" (Appendix B: intervals through
         all layers, never weaker than the margin on plain nets), or "milp" (tiny plain nets: the exact radius to about
@@ -61,25 +64,42 @@ def certify(
     """
     if method not in METHODS:
         raise ValueError(f"method = {method!r}: must be one of {', '.join(METHODS)}")
-    check_network(model)
-    check_images(model, x)
+    return certify_any(model, x, eps, y, method, radii)
+
+
+@singledispatch
+def certify_any(model: object, x: Tensor, eps: Eps | None, y: Tensor | None, method: str, radii: bool) -> Certificate:
+    """Do the work of `certify`: here for float networks. Other kinds of networks register their own function."""
+    shape = x.shape[1:] if isinstance(x, Tensor) else ()  # anything else is refused with the images
+    return certify_floats(as_network(model, shape), x, eps, y, method, radii)
+
+
+@torch.no_grad()
+def certify_floats(
+    network: PixelNet, x: Tensor, eps: Eps | None, y: Tensor | None, method: str, radii: bool
+) -> Certificate:
+    """Certify images by a float network."""
+    check_network(network)
+    check_images(network, x)
     if y is not None:
-        check_labels(model, y, len(x))
+        check_labels(network.classes, y, len(x))
     ball = _read_eps(eps, x, method)
-    look = _look(model, method)
-    keeps_little = isinstance(model, DistNet) and not isinstance(ball, Tensor)  # logits: its proofs split the rows
-    rows = max(1, len(x)) if keeps_little else rows_at_once(model)
+    look = _look(network, method)
+    keeps_little = network.readout.lipschitz is not None and not isinstance(ball, Tensor)  # logits: proofs split rows
+    rows = max(1, len(x)) if keeps_little else rows_at_once(network)
     parts = []
     for start in range(0, len(x), rows):
         here = ball[start : start + rows] if isinstance(ball, Tensor) else ball
         parts.append(_certify(look(x[start : start + rows]), here, radii))
-    prediction, radius, certified = (torch.cat(column) for column in zip(*parts, strict=True)) if parts else _nothing(x)
+    prediction, radius, certified, margin = (
+        (torch.cat(column) for column in zip(*parts, strict=True)) if parts else _nothing(x)
+    )
     if y is not None:
         certified = certified & (prediction == y.to(prediction.device))
-    return Certificate(prediction, radius, None if ball is None else certified)
+    return Certificate(prediction, radius, None if ball is None else certified, margin)
 
 
-def predict(model: PixelNet, x: Tensor, eps: Eps, method: str = "box") -> Tensor:
+def predict(model: object, x: Tensor, eps: Eps, method: str = "box") -> Tensor:
     """The class of each image where it is certified at eps, and -1 elsewhere: (B,) int64. See `certify`."""
     if eps is None:
         raise TypeError("predict needs an eps: it answers where the prediction is certified at eps")
@@ -98,32 +118,31 @@ def _read_eps(eps: Eps | None, x: Tensor, method: str) -> Fraction | Tensor | No
     return None if eps is None else parse_eps(eps, at_most=_LARGEST_EPS)
 
 
-def _look(model: PixelNet, method: str) -> Callable[[Tensor], list[Proof]]:
+def _look(network: PixelNet, method: str) -> Callable[[Tensor], list[Proof]]:
     """From a few images to the proofs that are tried in turn, cheap ones first: no method proves less than the margin.
 
     What depends on the network alone is computed once, here.
     """
-    lipschitz, error = model.lipschitz, rounding_error(model)
+    lipschitz, error, own = network.lipschitz, rounding_error(network), network.readout.lipschitz
+    if method == "milp" and own is None:
+        raise TypeError(f"method 'milp' is for networks of distances only, not for {type(network).__name__}")
+    bounds = network.readout.bounds() if own is None or method != "margin" else None
+    off = flush_error(network, error) if method != "margin" else 0.0
 
-    def plain(x: Tensor) -> list[Proof]:
-        assert isinstance(model, DistNet)
-        first = PlainMargin(model, x, lipschitz, error)
+    def look(x: Tensor) -> list[Proof]:
+        first: Proof
+        if own is None:
+            assert bounds is not None
+            first = FeatureMargin(network, x, bounds, lipschitz, error)
+        else:
+            first = LogitMargin(network, x, round_up(Fraction(lipschitz) * Fraction(own)), error)
         if method == "margin":
             return [first]
-        box = PlainBox(model, x, first.prediction)
-        return [first, box] if method == "box" else [first, box, MilpProof(model, x, first.prediction)]
+        assert bounds is not None
+        box = BoxProof(network, x, first.prediction, bounds, off)
+        return [first, box] if method == "box" else [first, box, MilpProof(network, x, first.prediction)]
 
-    def with_head(x: Tensor) -> list[Proof]:
-        assert isinstance(model, DistNetMLP | ConvDistNetMLP)
-        first = HeadMargin(model, x, head, lipschitz, error)
-        return [first] if method == "margin" else [first, HeadBox(model, x, first.prediction, head)]
-
-    if isinstance(model, DistNetMLP | ConvDistNetMLP):
-        if method == "milp":
-            raise TypeError(f"method 'milp' is for plain nets (DistNet) only, not for {type(model).__name__}")
-        head = HeadBounds(model.head)
-        return with_head
-    return plain
+    return look
 
 
 class MilpProof(Proof):
@@ -131,7 +150,7 @@ class MilpProof(Proof):
 
     closed_form = True
 
-    def __init__(self, network: DistNet, x: Tensor, prediction: Tensor) -> None:
+    def __init__(self, network: PixelNet, x: Tensor, prediction: Tensor) -> None:
         from .milp import radii  # its solver is an extra
 
         super().__init__(prediction, radii(network, x))
@@ -141,11 +160,12 @@ class MilpProof(Proof):
         return (radius > 0) & (radius >= largest_of(eps).clamp(max=1.0))  # a radius of 1 holds all images
 
 
-def _certify(proofs: list[Proof], eps: Fraction | Tensor | None, radii: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """(prediction, radius, certified) of one chunk; certified means nothing if eps is None."""
+def _certify(proofs: list[Proof], eps: Fraction | Tensor | None, radii: bool) -> tuple[Tensor, ...]:
+    """(prediction, radius, certified, margin_radius) of one chunk; certified means nothing if eps is None."""
     prediction = proofs[0].prediction
     radius = torch.zeros_like(prediction, dtype=torch.float64)
     certified = torch.zeros_like(prediction, dtype=torch.bool)
+    after_each = []
     for proof in proofs:
         radius = torch.maximum(radius, proof.radius)
         failed = torch.full_like(radius, torch.inf)
@@ -159,8 +179,9 @@ def _certify(proofs: list[Proof], eps: Fraction | Tensor | None, radii: bool) ->
             failed = failed.where(certified, above)
         if radii and not proof.closed_form:
             radius = largest_proved(proof.proves, radius, failed)
-    return prediction, radius, certified
+        after_each.append(radius)
+    return prediction, radius, certified, after_each[0]
 
 
-def _nothing(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    return x.new_empty(0, dtype=torch.int64), x.new_empty(0, dtype=torch.float64), x.new_empty(0, dtype=torch.bool)
+def _nothing(x: Tensor) -> tuple[Tensor, ...]:
+    return tuple(x.new_empty(0, dtype=dtype) for dtype in (torch.int64, torch.float64, torch.bool, torch.float64))

@@ -1,75 +1,77 @@
 """What is refused: every network and every input about which a proof would not hold."""
 
-import math
-from typing import Any
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as nn_module
 
-from ..models import ConvDistNetMLP, DistNet, DistNetMLP, PixelNet
-from ..nn import (
-    CenterCrop,
-    DistConv2d,
-    DistLinear,
-    Flatten,
-    Head,
-    MeanShift,
-    Normalize,
-    ScaledLinear,
-    Stack,
-)
-from .rounding import largest
+from ..models import PixelNet
+from ..nn.base import Contract
 
-NETWORKS: tuple[type[nn.Module], ...] = (DistNet, DistNetMLP, ConvDistNetMLP)
-LAYERS: tuple[type[nn.Module], ...] = (
-    Stack, nn.ModuleList, CenterCrop, Normalize, Flatten, DistLinear, DistConv2d, MeanShift, Head, ScaledLinear,
-)  # fmt: skip
-NAMES = {kind: frozenset(dir(kind)) for kind in NETWORKS + LAYERS}  # of their methods and constants
-EXACT_PRODUCTS = ("none", "ieee")  # torch's words for float32 products in float32
+COMPOSED = ("forward", "features", "features_box")  # what a network is, said once for all in `PixelNet`
 
 
 def check_network(network: PixelNet) -> None:
-    """Raise unless the network is one whose every layer is known, in eval mode and as its class made it.
+    """Raise unless every part of the network declares the contract, is in eval mode and as its class made it.
 
-    Dist layers are not searched for values that are not finite: `rounding_error` finds them.
+    Layers are not searched for values that are not finite: `rounding_error` finds them.
     """
-    if type(network) not in NETWORKS:  # a subclass may compute anything
-        names = ", ".join(each.__name__ for each in NETWORKS)
-        raise TypeError(f"certificates exist for {names} only, not for {type(network).__name__}")
-    for name, module in network.named_modules():
-        _check_module(name or type(network).__name__, module)
     if nn_module._global_forward_hooks or nn_module._global_forward_pre_hooks:
         raise ValueError("global forward hooks are registered, which can change what a network computes: remove them")
+    for name, module in _declared(type(network).__name__, network):
+        _check_module(name, module)
+    other = [name for name in COMPOSED if getattr(type(network), name) is not getattr(PixelNet, name)]
+    if other:
+        raise TypeError(
+            f"{type(network).__name__} has its own {', '.join(other)}: a network is the readout of its body, and "
+            "certificates hold for nothing else"
+        )
     _check_tensors(network)
-    if class_count(network) < 2:
+    if network.classes < 2:
         raise ValueError("a network with one class has no second one to tell it from: nothing can be certified")
-    if isinstance(network, DistNetMLP | ConvDistNetMLP):
-        for parameter in network.head.parameters():
-            largest(parameter)
-        _check_products()
 
 
-def _check_module(name: str, module: nn.Module) -> None:
-    if type(module) not in NETWORKS + LAYERS:
+def _declared(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """All modules with their names; TypeError for one that does not declare the contract, nor is part of one that does.
+
+    What a list holds counts as a child of its owner.
+    """
+    if not isinstance(module, Contract):
         raise TypeError(
             f"{name} is a {type(module).__name__}, whose Lipschitz constant and rounding are not known: "
             "nothing can be certified with it"
         )
+    if not type(module).declares():
+        raise TypeError(
+            f"{name} is a {type(module).__name__}, which inherits its declarations from another class and may compute "
+            "anything: nothing can be certified with it"
+        )
+    yield name, module
+    for place, child in _children(name, module, module.parts):
+        if type(child) in module.parts:
+            yield place, child
+        else:
+            yield from _declared(place, child)
+
+
+def _children(name: str, module: nn.Module, parts: tuple[type[nn.Module], ...]) -> Iterator[tuple[str, nn.Module]]:
+    for own, child in module.named_children():
+        yield f"{name}.{own}", child
+        if type(child) in parts:
+            yield from _children(f"{name}.{own}", child, parts)
+
+
+def _check_module(name: str, module: nn.Module) -> None:
     if module.training:
         raise ValueError("a network in training mode cannot be certified: call .eval() first")
     if module._forward_hooks or module._forward_pre_hooks:
         raise ValueError(f"{name} has forward hooks, which can change what it computes: remove them first")
-    replaced = sorted(vars(module).keys() & NAMES[type(module)])
+    replaced = sorted(vars(module).keys() & frozenset(dir(type(module))))
     if replaced:
         raise ValueError(f"{name} has its own {', '.join(replaced)} in place of its class's: nothing is known of that")
-    if isinstance(module, Normalize):
-        if module.std.dim() != 0:
-            raise ValueError(
-                f"{name}.std must be one number, so that a ball of pixels stays a ball; got {tuple(module.std.shape)}"
-            )
-        if not torch.finfo(torch.float32).tiny <= module.std.item() < math.inf:
-            raise ValueError(f"{name}.std must be positive, finite and no denormal, got {module.std.item()!r}")
+    if isinstance(module, Contract):
+        module.check(name)
 
 
 def _check_tensors(network: PixelNet) -> None:
@@ -81,27 +83,6 @@ def _check_tensors(network: PixelNet) -> None:
     if len(kinds) > 1 or next(iter(kinds))[0] not in (torch.float32, torch.float64):
         found = ", ".join(sorted(f"{dtype} on {device}" for dtype, device in kinds))
         raise TypeError(f"a network to certify must be float32 or float64 throughout, on one device; this one: {found}")
-
-
-def _check_products() -> None:
-    """The bounds of the head are those of products in its own precision."""
-    backends: Any = torch.backends
-    for part in (backends, backends.mkldnn.matmul, backends.cuda.matmul):
-        precision = part.fp32_precision
-        if precision not in EXACT_PRODUCTS:
-            raise ValueError(
-                f"torch may compute float32 products in {precision}, which the bounds of the head do not "
-                'cover: call torch.set_float32_matmul_precision("highest") first'
-            )
-
-
-def class_count(network: PixelNet) -> int:
-    """How many logits."""
-    if isinstance(network, DistNet):
-        return network.last.out_features
-    if isinstance(network, DistNetMLP | ConvDistNetMLP):
-        return network.head.output.out_features
-    raise TypeError(f"the logits of {type(network).__name__} are not known")
 
 
 def check_images(network: PixelNet, x: Tensor) -> None:
@@ -121,13 +102,12 @@ def check_images(network: PixelNet, x: Tensor) -> None:
         raise ValueError(f"pixels must lie in [0, 1], got values from {low!r} to {high!r}: for bytes, x.float() / 255")
 
 
-def check_labels(network: PixelNet, y: Tensor, count: int) -> None:
-    """Raise unless y are `count` classes of the network."""
+def check_labels(classes: int, y: Tensor, count: int) -> None:
+    """Raise unless y are `count` labels, each one of so many classes."""
     if not isinstance(y, Tensor) or y.dtype.is_floating_point or y.dtype.is_complex or y.dtype == torch.bool:
         raise TypeError(f"y must be a tensor of integers, got {y.dtype if isinstance(y, Tensor) else type(y).__name__}")
     if tuple(y.shape) != (count,):
-        raise ValueError(f"y must have shape ({count},), one class an image; got {tuple(y.shape)}")
-    classes = class_count(network)
+        raise ValueError(f"y must have shape ({count},), one class per image; got {tuple(y.shape)}")
     if count and not (int(y.min()) >= 0 and int(y.max()) < classes):
         raise ValueError(f"y must hold classes 0 to {classes - 1}, got {int(y.min())} to {int(y.max())}")
 

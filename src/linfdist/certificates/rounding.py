@@ -1,22 +1,20 @@
 """How far the network as executed in floating point can be from the network in exact arithmetic."""
 
 import math
-from collections.abc import Iterable
 from fractions import Fraction
 
 import torch
 from torch import Tensor
 
-from ..models import DistNet, PixelNet
-from ..nn import CenterCrop, DistConv2d, DistLinear, Flatten, LipschitzModule, MeanShift, Normalize
-from ..nn.base import round_up
+from ..models import PixelNet
+from ..nn.base import Rounding, round_up
 
-OWN_UNIT = 2.0**-53  # of float64, in which certificates are computed
-UP, DOWN = 1 + 2.0**-50, 1 - 2.0**-50  # a factor that outweighs a few roundings of float64
+FLUSHED = 2.0**40  # times the smallest normal number: far more than a network can lose by flushing denormal numbers
 
 
 def rounding_error(network: PixelNet) -> float:
-    """E with |computed − exact| <= E for all images of [0, 1]: of the logits of a `DistNet`, of the features of others.
+    """Bound |computed − exact| for all images of [0, 1]: E, of the logits if the readout has a Lipschitz constant, else
+    of the features.
 
     Every operation of a dist net - the two of `Normalize`, the subtraction of a dist layer, the shift, the bias - is
     rounded once, by at most u · |result| with u = 2^-24 (float32); |·| and max are exact. A layer passes the error of
@@ -24,51 +22,40 @@ def rounding_error(network: PixelNet) -> float:
     values, E = u · Σ M over the operations, rounded up generously (a factor 1 + 2^-10 covers the second order and the
     summation; as all M >= 1, it also covers denormals, flushed to zero or not). Infinity if some value could overflow.
     """
-    return error_of([*network.body, network.last] if isinstance(network, DistNet) else network.body)
-
-
-def error_of(layers: Iterable[LipschitzModule]) -> float:
-    """E of `rounding_error` for layers one after the other."""
-    size, error = Fraction(1), Fraction(0)  # |pixels| <= 1
-    unit, limit = 0.0, math.inf
-    for layer in layers:
-        for tensor in [*layer.parameters(), *layer.buffers()]:
-            unit, limit = torch.finfo(tensor.dtype).eps / 2, torch.finfo(tensor.dtype).max
-        size, operations = _grow(layer, size)
-        error = error * Fraction(layer.lipschitz) + operations * Fraction(unit) * size
-    if 2 * size > Fraction(limit):
+    precision = torch.finfo(next(network.parameters()).dtype)
+    unit = Fraction(precision.eps) / 2
+    found = network.body.rounding(Fraction(1), unit)  # |pixels| <= 1
+    if network.readout.lipschitz is not None:
+        own = network.readout.rounding(found.size, unit)
+        passed = found.error * Fraction(network.readout.lipschitz)
+        found = Rounding(own.size, max(found.peak, own.peak), passed + own.error)
+    if 2 * found.peak > Fraction(precision.max):
         return math.inf  # an intermediate value might overflow
-    return round_up(error * Fraction(1025, 1024))
+    return round_up(found.error * Fraction(1025, 1024))
 
 
-def _grow(layer: LipschitzModule, size: Fraction) -> tuple[Fraction, int]:
-    """A bound of the layer's (intermediate) values, given one of its inputs, and its number of rounded operations."""
-    if isinstance(layer, Normalize):
-        shifted = size + largest(layer.mean)
-        return max(shifted / Fraction(layer.std.item()), shifted), 2
-    if isinstance(layer, MeanShift):
-        return size + largest(layer.running_mean), 1
-    if isinstance(layer, DistLinear | DistConv2d):
-        bias = largest(layer.bias) if layer.bias is not None else Fraction(0)
-        return size + largest(layer.weight) + bias, 1 + (layer.bias is not None)
-    if isinstance(layer, Flatten | CenterCrop):
-        return size, 0
-    raise TypeError(f"the rounding of {type(layer).__name__} is not known, so nothing can be certified with it")
+def flush_error(network: PixelNet, error: float) -> float:
+    """Bound what flushing denormal numbers to zero, or not, can change of a computed logit (or feature, see above).
+
+    Threads may differ in that, so that the same image may give other bits elsewhere. In a network whose weights are 0
+    or of ordinary size, a value that was flushed is lost in the next subtraction of a weight that is not 0, because it
+    is less than a quarter of that weight's last digit, and is passed on as it is where the weight is 0: it never grows.
+    So the change stays below 2^40 times the smallest normal number, of which one operation can cost one at most. Where
+    a weight is so small that this argument fails, all we know is that both results are within `error` of the exact one.
+    """
+    precision = torch.finfo(next(network.parameters()).dtype)
+    floor = precision.tiny * FLUSHED / precision.eps
+    tensors = [*network.parameters(), *network.buffers()]
+    ordinary = network.lipschitz <= 2.0**30 and all(_none_between(tensor, floor) for tensor in tensors)
+    return FLUSHED * precision.tiny if ordinary else 2 * error
 
 
-def largest(tensor: Tensor) -> Fraction:
-    """max |t|, exactly and without a copy of the tensor; ValueError if it is not finite."""
-    low, high = (end.item() for end in torch.aminmax(tensor.detach())) if tensor.numel() else (0.0, 0.0)
-    if not (math.isfinite(low) and math.isfinite(high)):
-        raise ValueError("the network has weights that are not finite, so nothing can be certified with it")
-    return Fraction(max(-low, high, 0.0))
+def _none_between(tensor: Tensor, floor: float) -> bool:
+    """Whether every t is 0, or neither |t| nor, as for a std, 1/|t| lies below the floor."""
+    size = tensor.detach().abs()
+    return not ((size < floor) & (size > 0)).any() and not (size > 1 / floor).any()
 
 
 def round_down(exact: Fraction) -> float:
     """The largest float that is not above `exact`."""
     return -round_up(-exact)
-
-
-def gamma(count: int, unit: float) -> float:
-    """γ_n = n u / (1 − n u), rounded up: the relative error of n roundings in a row; infinity if there are too many."""
-    return math.inf if count * unit > 0.5 else count * unit / (1 - count * unit) * UP

@@ -15,9 +15,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from linfdist import data
-from linfdist.certificates import exact as frozen
-from linfdist.certificates.exact.images import certify_files as certify_exactly
+from linfdist import exact as frozen
 from linfdist.certificates.images import CertifiedImage, certify_files
+from linfdist.exact.images import certify_files as certify_exactly
 from linfdist.files import check_writable, write_atomically
 
 from .boundary import say

@@ -10,9 +10,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from linfdist import data
-from linfdist.certificates import exact
-from linfdist.certificates.exact.report import Comparison, with_accuracy
+from linfdist import data, exact
+from linfdist.exact.report import Comparison, with_accuracy
 from linfdist.files import check_writable
 
 from .boundary import say

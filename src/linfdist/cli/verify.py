@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-from linfdist.certificates.exact.images import read_certificate
-from linfdist.certificates.exact.twin import read, sha256_of
-from linfdist.certificates.exact.twin import verify as check
 from linfdist.data import read_image
 from linfdist.errors import LinfdistError
+from linfdist.exact.images import read_certificate
+from linfdist.exact.twin import read, sha256_of
+from linfdist.exact.twin import verify as check
 
 from .boundary import explain, fail, say
 

@@ -1,13 +1,12 @@
-"""Random crops and flips of uint8 batches, all images at once."""
+"""Random crops and flips of batches, all images at once."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
-
-from .base import Pixels
 
 
 @dataclass(frozen=True)
@@ -34,14 +33,14 @@ class Augment:
 
 
 def augment(images: Tensor, recipe: Augment, generator: torch.Generator) -> Tensor:
-    """Crop and flip at random: uint8 (B, C, H, W) on the CPU -> uint8 (B, C, H', W').
+    """Crop and flip at random: uint8 or float32 (B, C, H, W) on the CPU -> the same (B, C, H', W').
 
     Works on pixels, before any normalisation. The draws come from `generator` alone, in the order rows, columns, flips:
     the same state gives the same result, whatever the number of threads.
     """
-    if images.dtype != torch.uint8 or images.dim() != 4 or images.device.type != "cpu":
+    if images.dtype not in (torch.uint8, torch.float32) or images.dim() != 4 or images.device.type != "cpu":
         raise ValueError(
-            f"need uint8 (B, C, H, W) on the CPU, got {images.dtype} {tuple(images.shape)} {images.device}"
+            f"need uint8 or float32 (B, C, H, W) on the CPU, got {images.dtype} {tuple(images.shape)} {images.device}"
         )
     batch, _, height, width = images.shape
     rows, columns = (recipe.crop or height), (recipe.crop or width)
@@ -65,12 +64,12 @@ def augment(images: Tensor, recipe: Augment, generator: torch.Generator) -> Tens
     return torch.from_numpy(result)
 
 
-def _padded(images: Pixels, recipe: Augment) -> Pixels:
+def _padded(images: NDArray[Any], recipe: Augment) -> NDArray[Any]:
     pad = recipe.pad
     if pad == 0:
         return images
     batch, channels, height, width = images.shape
-    result = np.zeros((batch, channels, height + 2 * pad, width + 2 * pad), np.uint8)
+    result = np.zeros((batch, channels, height + 2 * pad, width + 2 * pad), images.dtype)
     middle = result[:, :, pad:-pad]
     middle[..., pad:-pad] = images
     if recipe.pad_mode == "edge":

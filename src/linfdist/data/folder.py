@@ -10,6 +10,7 @@ import torch
 
 from .base import SPLITS, DataError, Dataset, Info
 from .images import files_below, open_image, warnings_refused
+from .measure import measure
 
 _TEST_SHARE = 5  # without train/ and test/, one image in five is for testing
 
@@ -40,23 +41,7 @@ def load(root: Path, split: str) -> Dataset:
 
 def info(root: Path) -> Info:
     """Compute the constants of a folder: its sizes, and mean and standard deviation of its training images."""
-    paths, classes = _listing(root)
-    train = load(root, "train")
-    counts = torch.stack([torch.bincount(channel.flatten(), minlength=256) for channel in train.images.unbind(1)])
-    values = torch.arange(256, dtype=torch.float64) / 255
-    mean = (counts * values).sum(1) / counts.sum(1)
-    variance = (counts * (values - mean[:, None]) ** 2).sum(1) / counts.sum(1)
-    channels, height, width = train.images.shape[1:]
-    return Info(
-        name=str(root),
-        title=root.name,
-        shape=(channels, height, width),
-        num_classes=len(classes),
-        train=len(train),
-        test=len(paths["test"]),
-        mean=tuple(mean.tolist()),
-        std=variance.mean().sqrt().item(),  # of a pixel about the mean of its channel
-    )
+    return measure(load(root, "train"), root.name, test=len(_listing(root)[0]["test"]))
 
 
 def _listing(root: Path) -> tuple[dict[str, list[tuple[int, Path]]], tuple[str, ...]]:

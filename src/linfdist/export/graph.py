@@ -25,12 +25,13 @@ class Value(NamedTuple):
 class Graph:
     """Nodes and constants; every method returns the name of a value."""
 
-    def __init__(self) -> None:
+    def __init__(self, chunk: int) -> None:
+        """chunk: no value in between has more than so many elements per image, unless one neuron's has."""
         try:
             import onnx
         except ImportError as error:
             raise ImportError(f"ONNX files need the package onnx ({error}): pip install 'linfdist[onnx]'") from None
-        self.onnx = onnx
+        self.onnx, self.chunk = onnx, chunk
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
         self.size = 0  # bytes of all constants
@@ -58,13 +59,14 @@ class Graph:
     ) -> str:
         return self.node("Slice", value, *(self.integers(*each) for each in (starts, ends, axes, steps)))
 
-    def distances(self, x: str, w: Tensor, positions: int, chunk: int, dtype: torch.dtype) -> str:
+    def distances(self, x: str, w: Tensor, positions: int, dtype: torch.dtype) -> str:
         """max_i |x[b, i, ...] - w[o, i, ...]|: x (B, I, ...), w (O, I, 1...) -> (B, O, ...), in values of `dtype`.
 
-        Some neurons at a time, so that no value in between has more than `chunk` elements an image (or one neuron's).
+        Some neurons at a time, so that no value in between has more than `chunk` elements per image, unless one
+        neuron alone has more.
         """
         lines = self.node("Unsqueeze", x, self.integers(1))  # (B, 1, I, ...)
-        step = max(1, chunk // max(1, w.shape[1] * positions))
+        step = max(1, self.chunk // max(1, w.shape[1] * positions))
         parts = []
         for part in w.split(step):
             weights = self.constant(part)

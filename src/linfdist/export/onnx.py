@@ -7,12 +7,13 @@ from pathlib import Path
 
 import torch
 
-from ..certificates.checks import check_network, class_count
-from ..certificates.exact import FrozenHead, FrozenNet
-from ..certificates.rounding import DOWN, UP, round_down, rounding_error
-from ..models import ConvDistNetMLP, DistNet, DistNetMLP, PixelNet
-from ..nn import CenterCrop, DistConv2d, DistLinear, Flatten, LipschitzModule, MeanShift, Normalize, ScaledLinear
+from ..certificates.checks import check_network
+from ..certificates.rounding import round_down, rounding_error
+from ..exact import FrozenHead, FrozenNet
+from ..models import PixelNet
+from ..nn import CenterCrop
 from ..nn.base import round_up
+from ..nn.rounding import DOWN, UP
 from .graph import Graph, Value
 
 CHUNK = 1 << 16  # elements an image of the largest value in between
@@ -27,32 +28,24 @@ def to_onnx(network: PixelNet, path: str | Path, chunk: int = CHUNK) -> None:
     the same operations in the same order as ours, so the same bits for a `DistNet`, wherever a runtime rounds each
     subtraction and division once (IEEE 754).
 
-    For a `DistNet` there is a second output, `radius` float64 (batch,): the certified radius in pixels by the margin
-    (Fact 3.6), that of `certify(..., method="margin")` or a few roundings less; 0 where nothing is proved, and for
-    images that are not in [0, 1]. Networks with an MLP head have no such output: their certificates hold for the head
-    as torch executes it, and how another runtime multiplies matrices is not known.
+    If the readout has a Lipschitz constant, as that of a `DistNet` has, there is a second output, `radius` float64
+    (batch,): the certified radius in pixels by the margin (Fact 3.6), that of `certify(..., method="margin")` or a few
+    roundings less; 0 where nothing is proved, and for images that are not in [0, 1]. Networks with an MLP head have no
+    such output: their certificates hold for the head as torch executes it, and how another runtime multiplies matrices
+    is not known.
 
     chunk: memory grows by a few times 4 · chunk bytes for each image of a batch.
     """
     check_network(network)
     if next(network.parameters()).dtype != torch.float32:
         raise TypeError("only float32 networks can be written as ONNX files: call .float() first, and certify that one")
-    graph = Graph()
-    x = "images"
-    size: tuple[int, ...] = network.shape
-    for layer in network.body:
-        x, size = _layer(graph, x, size, layer, chunk)
-    classes = class_count(network)
-    outputs = [Value("logits", torch.float32, (classes,), "the largest one is the prediction")]
-    if isinstance(network, DistNet):
-        x, _ = _layer(graph, x, size, network.last, chunk)
-        graph.node("Neg", x, name="logits")
-        _radius(graph, network)
+    graph = Graph(chunk)
+    network.readout.onnx(graph, network.body.onnx(graph, "images", network.shape))
+    outputs = [Value("logits", torch.float32, (network.classes,), "the largest one is the prediction")]
+    if network.readout.lipschitz is not None:
+        _radius(graph, network, network.readout.lipschitz)
         meaning = "certified l_inf radius in pixels of [0, 1], a closed ball; 0 where nothing is proved"
         outputs.append(Value("radius", torch.float64, (), meaning))
-    elif isinstance(network, DistNetMLP | ConvDistNetMLP):
-        x = graph.node("Tanh", _linear(graph, x, network.head.hidden))
-        _linear(graph, x, network.head.output, name="logits")
     metadata = {"linfdist": json.dumps({"config": network.config})}
     images = Value("images", torch.float32, network.shape, "pixels in [0, 1]")
     graph.save(Path(path), images, outputs, metadata)
@@ -71,14 +64,14 @@ def exact_to_onnx(frozen: FrozenNet, path: str | Path, chunk: int = CHUNK) -> No
 
     chunk: see `to_onnx`.
     """
-    graph = Graph()
+    graph = Graph(chunk)
     x = "images"
     if frozen.crop is not None:
-        x = _crop(graph, x, frozen.shape[1:], frozen.crop)
+        x = CenterCrop(frozen.crop).onnx(graph, x, frozen.shape)
     x = graph.cast(graph.node("Flatten", x, axis=1), torch.int32)
     x = graph.node("Mul", x, graph.constant(torch.tensor(2**frozen.k, dtype=torch.int32)))  # (batch, I)
     for layer in frozen.layers:
-        x = graph.distances(x, layer.weight, 1, chunk, torch.int32)
+        x = graph.distances(x, layer.weight, 1, torch.int32)
         x = graph.node("Add", x, graph.constant(layer.bias))
     unit = f"in units of 1/{255 * 2**frozen.k} pixel"
     best = "the largest one is the prediction"
@@ -101,64 +94,7 @@ def exact_to_onnx(frozen: FrozenNet, path: str | Path, chunk: int = CHUNK) -> No
     graph.save(Path(path), Value("images", torch.uint8, frozen.shape, "8-bit pixels"), outputs, metadata)
 
 
-def _layer(
-    graph: Graph, x: str, size: tuple[int, ...], layer: LipschitzModule, chunk: int
-) -> tuple[str, tuple[int, ...]]:
-    """The layer's output, and its shape without the batch; `size` is that of its input."""
-    if isinstance(layer, CenterCrop):
-        return _crop(graph, x, size[1:], layer.size), (size[0], layer.size, layer.size)
-    if isinstance(layer, Normalize):
-        x = graph.node("Sub", x, graph.constant(layer.mean))
-        return graph.node("Div", x, graph.constant(layer.std)), size
-    if isinstance(layer, Flatten):
-        return graph.node("Flatten", x, axis=1), (torch.Size(size).numel(),)
-    if isinstance(layer, MeanShift):
-        return graph.node("Sub", x, graph.constant(_aligned(layer.running_mean, size))), size
-    if isinstance(layer, DistLinear):
-        size = (layer.out_features,)
-        x = graph.distances(x, layer.weight, 1, chunk, torch.float32)
-    elif isinstance(layer, DistConv2d):
-        height, width = layer.output_size(size[1], size[2])
-        size = (layer.out_channels, height, width)
-        x = _windows(graph, x, layer, height, width)
-        kernels = layer.weight.permute(0, 2, 3, 1).flatten(1)[:, :, None, None]  # in the order of the windows
-        x = graph.distances(x, kernels, height * width, chunk, torch.float32)
-    else:
-        raise TypeError(f"a {type(layer).__name__} cannot be written as an ONNX file")
-    return x if layer.bias is None else graph.node("Add", x, graph.constant(_aligned(layer.bias, size))), size
-
-
-def _aligned(values: torch.Tensor, size: tuple[int, ...]) -> torch.Tensor:
-    """(F,) -> (F,) for vectors, (F, 1, 1) for images."""
-    return values if len(size) == 1 else values[:, None, None]
-
-
-def _crop(graph: Graph, x: str, size: tuple[int, ...], side: int) -> str:
-    starts = [(each - side) // 2 for each in size]
-    return graph.slice(x, (2, 3), starts, [start + side for start in starts], (1, 1))
-
-
-def _windows(graph: Graph, x: str, layer: DistConv2d, height: int, width: int) -> str:
-    """(batch, KH * KW * C, OH, OW): the inputs of each output position."""
-    (stride_h, stride_w), (pad_h, pad_w), (dilation_h, dilation_w), groups = layer.geometry
-    if groups != 1:
-        raise TypeError(f"convolutions with groups cannot be written as ONNX files, this one has {groups}")
-    x = graph.node("Pad", x, graph.integers(0, 0, pad_h, pad_w, 0, 0, pad_h, pad_w))  # with 0
-    shifted = []
-    for i in range(layer.weight.shape[2]):
-        for j in range(layer.weight.shape[3]):
-            top, left = i * dilation_h, j * dilation_w
-            ends = (top + stride_h * (height - 1) + 1, left + stride_w * (width - 1) + 1)
-            shifted.append(graph.slice(x, (2, 3), (top, left), ends, (stride_h, stride_w)))
-    return graph.node("Concat", *shifted, axis=1)
-
-
-def _linear(graph: Graph, x: str, layer: ScaledLinear, name: str | None = None) -> str:
-    product = graph.node("MatMul", x, graph.constant(layer.scaled_weight().T))
-    return graph.node("Add", product, graph.constant(layer.bias), name=name)
-
-
-def _radius(graph: Graph, network: DistNet) -> None:
+def _radius(graph: Graph, network: PixelNet, lipschitz: float) -> None:
     """`radius` from `logits` and `images`: (gap - 4E) / 2L, in float64, as gap * a - b.
 
     a and b carry the rounding down: no constant may be close to 1, because onnxruntime's optimiser takes factors that
@@ -169,7 +105,7 @@ def _radius(graph: Graph, network: DistNet) -> None:
         return graph.constant(torch.tensor(value, dtype=torch.float64))
 
     error = rounding_error(network)
-    twice = 2 * Fraction(network.lipschitz)
+    twice = 2 * Fraction(network.lipschitz) * Fraction(lipschitz)
     a = round_down(Fraction(DOWN) ** 3 / twice)
     if abs(a - 1) < CLOSE:
         a = 1 - CLOSE

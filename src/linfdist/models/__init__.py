@@ -1,16 +1,19 @@
 """The networks of the paper, from pixels to logits."""
 
 from .base import PixelNet
+from .composed import Composed, as_network
 from .config import from_config
 from .count import count_flops, count_parameters
 from .dist_net import ConvDistNetMLP, DistNet, DistNetMLP
 from .saved import load, save
 
 __all__ = [
+    "Composed",
     "ConvDistNetMLP",
     "DistNet",
     "DistNetMLP",
     "PixelNet",
+    "as_network",
     "count_flops",
     "count_parameters",
     "from_config",

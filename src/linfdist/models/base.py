@@ -1,20 +1,21 @@
-"""What all networks share: pixels in, Lipschitz features, a configuration to build them again."""
+"""The contract of networks: pixels in, a body of Lipschitz layers, a readout, a configuration to build them again."""
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
-from ..nn import Box, CenterCrop, LipschitzModule, Normalize, Stack
+from ..nn import Box, CenterCrop, Contract, LipschitzModule, Normalize, Readout, Stack
 
 
-class PixelNet(nn.Module, ABC):
+class PixelNet(Contract):
     """A network whose first layers crop and normalise, so that it takes pixels of [0, 1] and radii are in pixels.
 
-    `body` is the part made of Lipschitz layers; what follows it differs from network to network. `config` is plain
-    JSON: the class and its arguments, from which `models.from_config` builds the same network again.
+    A network is its `readout` of its `body`, and nothing else: certificates, attacks, counts and exports work through
+    these two. `config` is plain JSON: the class and its arguments, from which `models.from_config` builds the same
+    network again; it is empty for a network that cannot be saved.
     """
 
     body: Stack
@@ -25,9 +26,24 @@ class PixelNet(nn.Module, ABC):
         self.shape = shape
         self.size = shape[1:] if crop is None else (crop, crop)  # of the image after the crop
 
+    @property
     @abstractmethod
+    def readout(self) -> Readout:
+        """What makes logits (B, classes) of the features (B, F)."""
+
+    @property
+    def classes(self) -> int:
+        """How many logits there are."""
+        return self.readout.classes
+
     def forward(self, x: Tensor, p: float | Tensor = math.inf) -> Tensor:
-        """Logits (B, classes) of images (B, C, H, W)."""
+        """Compute the logits (B, classes) of images (B, C, H, W)."""
+        return self.readout(self.features(x, p), p)
+
+    def terms(self, shape: tuple[int, ...] | None = None) -> int:
+        """Count the pairs of a neuron and an input of it, for one image."""
+        shapes = self.body.shapes(shape or self.shape)
+        return self.body.terms(shapes[0]) + self.readout.terms(shapes[-1])
 
     @property
     def lipschitz(self) -> float:

@@ -7,11 +7,12 @@ from typing import Any
 from .base import PixelNet
 from .dist_net import ConvDistNetMLP, DistNet, DistNetMLP
 
-CLASSES: dict[str, type[PixelNet]] = {
-    "DistNet": DistNet,
-    "DistNetMLP": DistNetMLP,
-    "ConvDistNetMLP": ConvDistNetMLP,
+MODELS: dict[str, type[PixelNet]] = {  # by the names that recipes use
+    "dist_net": DistNet,
+    "dist_net_mlp": DistNetMLP,
+    "conv_dist_net_mlp": ConvDistNetMLP,
 }
+CLASSES = {network.__name__: network for network in MODELS.values()}  # by the names that configurations use
 
 
 def from_config(config: Mapping[str, Any]) -> PixelNet:

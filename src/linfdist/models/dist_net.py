@@ -5,9 +5,18 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from itertools import pairwise
 
-from torch import Tensor
-
-from ..nn import Box, DistConv2d, DistLinear, Flatten, Head, LipschitzModule, MeanShift, Stack
+from ..nn import (
+    Box,
+    DistConv2d,
+    DistLinear,
+    Flatten,
+    Head,
+    LipschitzModule,
+    MeanShift,
+    NearestClass,
+    Readout,
+    Stack,
+)
 from .base import PixelNet, check_sizes, first_layers
 
 
@@ -17,7 +26,7 @@ class DistNet(PixelNet):
     shape: (C, H, W) of the images; classes: how many logits; width: neurons of each hidden layer; depth: dist layers,
     the last one included; mean, std: see `Normalize`; identity_init: hidden layers start as the identity wherever they
     are not narrower than their input; mean_shift: if False, hidden layers have a learned bias instead; crop: the side
-    of the centre crop, if any.
+    of the centre crop, if any; per_class: neurons of the last layer for each class, which are averaged.
     """
 
     def __init__(
@@ -31,25 +40,27 @@ class DistNet(PixelNet):
         identity_init: bool = True,
         mean_shift: bool = True,
         crop: int | None = None,
+        per_class: int = 1,
     ) -> None:
-        super().__init__(check_sizes(shape, mean, crop, classes=classes, width=width, depth=depth), crop)
+        sizes = {"classes": classes, "width": width, "depth": depth, "per_class": per_class}
+        super().__init__(check_sizes(shape, mean, crop, **sizes), crop)
         self.config = {
             "class": "DistNet", "shape": list(shape), "classes": classes, "width": width, "depth": depth,
             "mean": list(mean), "std": std, "identity_init": identity_init, "mean_shift": mean_shift, "crop": crop,
+            "per_class": per_class,
         }  # fmt: skip
-        sizes = [shape[0] * math.prod(self.size), *[width] * (depth - 1)]
-        hidden = hidden_layers(sizes, identity_init, mean_shift)
+        widths = [shape[0] * math.prod(self.size), *[width] * (depth - 1)]
+        hidden = hidden_layers(widths, identity_init, mean_shift)
         self.body = Stack(*first_layers(mean, std, crop), Flatten(), *hidden)
-        self.last = DistLinear(sizes[-1], classes, bias=True)
+        self.last = NearestClass(widths[-1], classes, per_class)
 
-    def forward(self, x: Tensor, p: float | Tensor = math.inf) -> Tensor:
-        x = self.features(x, p)  # (B, C, H, W) -> (B, width)
-        return -self.last(x, p)  # (B, classes): the nearest class wins
+    @property
+    def readout(self) -> Readout:
+        return self.last
 
     def forward_box(self, box: Box) -> Box:
         """Bounds of the computed logits over a box of images; eval mode only. `lipschitz` holds for the logits too."""
-        near, far = self.last.forward_box(self.features_box(box))  # (B, classes) each
-        return Box(-far, -near)
+        return self.last.forward_box(self.features_box(box))  # (B, classes) each
 
 
 class _HeadNet(PixelNet):
@@ -86,9 +97,9 @@ class _HeadNet(PixelNet):
     ) -> tuple[list[LipschitzModule], int]:
         """From normalised images (B, C, H, W) to features (B, F), and F."""
 
-    def forward(self, x: Tensor, p: float | Tensor = math.inf) -> Tensor:
-        x = self.features(x, p)  # (B, C, H, W) -> (B, F)
-        return self.head(x)  # (B, classes)
+    @property
+    def readout(self) -> Readout:
+        return self.head
 
 
 class DistNetMLP(_HeadNet):
@@ -120,15 +131,15 @@ class ConvDistNetMLP(_HeadNet):
     ) -> tuple[list[LipschitzModule], int]:
         channels = [self.shape[0], *[width if i < 2 else 2 * width for i in range(depth - 1)]]
         layers: list[LipschitzModule] = []
-        height, breadth = self.size
+        shape: tuple[int, ...] = (self.shape[0], *self.size)
         for i, (inputs, outputs) in enumerate(pairwise(channels)):
             identity = identity_init and inputs <= outputs
             conv = DistConv2d(
                 inputs, outputs, 3, stride=2 if i == 2 else 1, padding=1, bias=not mean_shift, identity_init=identity
             )
             layers += [conv, MeanShift(outputs)] if mean_shift else [conv]
-            height, breadth = conv.output_size(height, breadth)
-        sizes = [channels[-1] * height * breadth, 4 * width]
+            shape = conv.output_shape(shape)
+        sizes = [math.prod(shape), 4 * width]
         return [*layers, Flatten(), *hidden_layers(sizes, identity_init, mean_shift)], 4 * width
 
 

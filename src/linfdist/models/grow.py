@@ -42,7 +42,7 @@ def add_head(network: PixelNet, hidden: int) -> PixelNet:
     """The hidden layers of a plain network, which make the same features, below a new head, which has to learn."""
     if not isinstance(network, DistNet) or network.config["depth"] < 2:
         raise TypeError("only a DistNet with hidden layers can get a head in place of its last layer")
-    config = network.config
+    config = {key: value for key, value in network.config.items() if key != "per_class"}  # of the last layer
     headed = from_config({**config, "class": "DistNetMLP", "depth": config["depth"] - 1, "head": hidden})
     headed.body.load_state_dict(network.body.state_dict())
     return headed.train(network.training)

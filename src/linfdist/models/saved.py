@@ -21,6 +21,8 @@ def save(network: PixelNet, path: Path, header: Mapping[str, Any], compact: bool
     compact: half the size, by rounding all matrices to 16 bits. That makes another network of the same kind: what
     `load` gives, on every machine the same, is what is to be measured and certified, not what was saved.
     """
+    if not network.config:
+        raise ValueError(f"a {type(network).__name__} cannot be saved: it has no configuration to build it from again")
     tensors: dict[str, Tensor] = network.state_dict()
     content = {**header, "config": network.config}
     if compact:

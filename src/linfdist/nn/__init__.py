@@ -1,26 +1,35 @@
-"""Layers of ℓ∞-dist nets: each knows its Lipschitz constant and maps points and boxes."""
+"""Layers and readouts of ℓ∞-dist nets: each knows its Lipschitz constant, its rounding, and maps points and boxes."""
 
-from .base import Box, LipschitzModule
+from .base import Box, Contract, LipschitzModule, Rounding
 from .center_crop import CenterCrop
 from .dist_conv import DistConv2d
 from .dist_linear import DistLinear
 from .flatten import Flatten
+from .folded import Folded
 from .head import Head
 from .mean_shift import MeanShift
+from .nearest_class import NearestClass
 from .normalize import Normalize
+from .readout import Logits, Readout
 from .scaled_linear import ScaledLinear
 from .stack import Stack
 
 __all__ = [
     "Box",
     "CenterCrop",
+    "Contract",
     "DistConv2d",
     "DistLinear",
     "Flatten",
+    "Folded",
     "Head",
     "LipschitzModule",
+    "Logits",
     "MeanShift",
+    "NearestClass",
     "Normalize",
+    "Readout",
+    "Rounding",
     "ScaledLinear",
     "Stack",
 ]

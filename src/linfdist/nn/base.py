@@ -1,11 +1,18 @@
-"""The contract of all layers below the head: a Lipschitz constant, a map of points, a map of boxes."""
+"""The contract of layers: whatever certificates, attacks, counts and exports need to know of one, it says itself."""
 
+import inspect
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
+import torch
 from torch import Tensor, nn
+
+from .folded import Folded
+
+Shape = tuple[int, ...]  # of one sample, without the batch
 
 
 class Box(NamedTuple):
@@ -15,30 +22,113 @@ class Box(NamedTuple):
     upper: Tensor
 
 
-class LipschitzModule(nn.Module, ABC):
-    """A layer that certificates can build on.
+class Rounding(NamedTuple):
+    """What floating point does to the outputs of a layer, for all inputs of a given size.
 
-    p is an argument, so nothing has to be set on a module and a layer called without it is the certified one (p = inf).
-    Layers without distances take p too, and ignore it.
+    size bounds every |output|; peak bounds every value in between as well, so that overflow can be ruled out. error
+    bounds how far a computed output is from the exact one of the same input. It must cover underflow too, whether or
+    not the processor flushes denormal numbers to zero: a term of unit times a size of at least 1 does.
     """
+
+    size: Fraction
+    peak: Fraction
+    error: Fraction
+
+    @classmethod
+    def of(cls, size: Fraction, operations: int, unit: Fraction) -> "Rounding":
+        """Describe so many rounded operations in a row, none of whose results is larger than `size`."""
+        return cls(size, size, operations * unit * size)
+
+
+class Contract(nn.Module, ABC):
+    """What layers, readouts and networks have in common: they declare what is true of them.
+
+    Soundness is by declaration. Certificates accept a module if its class is final, that is, if it fills in one of the
+    abstract contracts itself: a class that inherits from a finished one may compute something else than its parent
+    has declared, and is refused. `parts` are the classes of plain torch modules that it is made of.
+    """
+
+    parts: tuple[type[nn.Module], ...] = ()
+
+    @classmethod
+    def declares(cls) -> bool:
+        """Whether the class itself declares the contract, instead of inheriting the declarations of another one."""
+        above = [each for each in cls.__mro__[1:] if issubclass(each, Contract)]
+        return not inspect.isabstract(cls) and all(inspect.isabstract(each) or each is Contract for each in above)
+
+    def check(self, name: str) -> None:
+        """Raise ValueError, naming the module, if its tensors have values for which its declarations do not hold."""
+
+    def terms(self, shape: Shape) -> int:
+        """Count the pairs of a neuron and an input of it, at all positions of a sample of this shape.
+
+        These are the FLOPs of the paper's tables. Most modules have none.
+        """
+        return 0
+
+
+class LipschitzModule(Contract):
+    """A layer below the readout.
+
+    p is an argument, so nothing has to be set on a module, and a layer called without it is the certified one, that of
+    p = inf. Layers without distances take p too, and ignore it.
+    """
+
+    holds_distances: bool = False  # whether p matters: the weights get ℓp decay, attacks use gradients of finite p
 
     @property
     @abstractmethod
     def lipschitz(self) -> float:
-        """L with ‖f(x) − f(x′)‖∞ <= L ‖x − x′‖∞ at p = inf, in exact arithmetic; never rounded down."""
+        """L with ‖f(x) − f(x′)‖∞ <= L ‖x − x′‖∞ at p = inf in eval mode, in exact arithmetic; never rounded down."""
 
     @abstractmethod
     def forward(self, x: Tensor, p: float | Tensor = math.inf) -> Tensor:
-        """f(x); at p = inf it is `lipschitz`-Lipschitz."""
+        """Compute f(x); at p = inf it is `lipschitz`-Lipschitz."""
 
     @abstractmethod
     def forward_box(self, box: Box) -> Box:
-        """Bounds of `forward(x)` at p = inf, as computed with its rounding, over all x of the box; no slack is needed.
+        """Bound `forward(x)` at p = inf, as computed with its rounding, over all x of the box.
 
-        Every layer is made of float operations that keep (or all reverse) the order of their results: a correctly
-        rounded operation is monotone wherever the exact one is. So the same operations on the ends of the box enclose
-        their results inside. This holds on one device and backend, and for one dtype.
+        Operations that keep the order of their results need no slack: a correctly rounded operation is monotone
+        wherever the exact one is, so the same operations on the ends of the box enclose their results inside. This
+        holds on one device and backend, and for one dtype. Where the order of summation is not fixed, the layer widens
+        its bounds by what rounding can do (`widened`).
         """
+
+    @abstractmethod
+    def output_shape(self, shape: Shape) -> Shape:
+        """The shape of an output, given that of an input, both without the batch."""
+
+    @abstractmethod
+    def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
+        """Describe the rounding for inputs with |x| <= size; unit is the unit roundoff of the layer's dtype.
+
+        ValueError if a value of the layer is not finite.
+        """
+
+    def fold(self, folded: Folded) -> None:
+        """Add the layer to a network in pixels and float64, from which integer networks and programs are made."""
+        raise TypeError(f"a {type(self).__name__} has no form in integers, nor in mixed-integer programs")
+
+    def onnx(self, graph: "Graph", x: str, shape: Shape) -> str:
+        """Add the layer's nodes to an ONNX graph, for an input of this shape; the name of the output."""
+        raise TypeError(f"a {type(self).__name__} cannot be written as an ONNX file")
+
+
+class Graph(Protocol):
+    """What a layer uses of an ONNX graph under construction: each method returns the name of a value."""
+
+    def constant(self, value: Tensor) -> str: ...
+
+    def integers(self, *values: int) -> str: ...
+
+    def node(self, operator: str, *inputs: str, name: str | None = None, **attributes: Any) -> str: ...
+
+    def slice(
+        self, value: str, axes: Sequence[int], starts: Sequence[int], ends: Sequence[int], steps: Sequence[int]
+    ) -> str: ...
+
+    def distances(self, x: str, w: Tensor, positions: int, dtype: torch.dtype) -> str: ...
 
 
 def round_up(exact: Fraction) -> float:

@@ -1,10 +1,18 @@
 """The middle of an image."""
 
 import math
+from fractions import Fraction
 
 from torch import Tensor
 
-from .base import Box, LipschitzModule
+from .base import Box, Graph, LipschitzModule, Rounding, Shape
+from .folded import Folded
+
+
+def centred(shape: Shape, size: int) -> tuple[int, int]:
+    """Row and column where the middle `size` × `size` pixels of an image (..., H, W) begin: the upper left of two."""
+    height, width = shape[-2:]
+    return (height - size) // 2, (width - size) // 2
 
 
 class CenterCrop(LipschitzModule):
@@ -24,11 +32,24 @@ class CenterCrop(LipschitzModule):
         height, width = x.shape[-2:]
         if height < self.size or width < self.size:
             raise ValueError(f"cannot crop an image of {height}x{width} to {self.size}x{self.size}")
-        top, left = (height - self.size) // 2, (width - self.size) // 2
+        top, left = centred(x.shape, self.size)
         return x[..., top : top + self.size, left : left + self.size]  # (B, C, size, size)
 
     def forward_box(self, box: Box) -> Box:
         return Box(self(box.lower), self(box.upper))
+
+    def output_shape(self, shape: Shape) -> Shape:
+        return (*shape[:-2], self.size, self.size)
+
+    def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
+        return Rounding.of(size, 0, unit)
+
+    def fold(self, folded: Folded) -> None:
+        folded.crop, folded.shape = self.size, self.output_shape(folded.shape)
+
+    def onnx(self, graph: Graph, x: str, shape: Shape) -> str:
+        starts = centred(shape, self.size)
+        return graph.slice(x, (2, 3), starts, [start + self.size for start in starts], (1, 1))
 
     def extra_repr(self) -> str:
         return f"{self.size}"

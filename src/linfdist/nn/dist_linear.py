@@ -1,13 +1,16 @@
 """The fully connected ℓ∞-dist layer."""
 
 import math
+from fractions import Fraction
 
 import torch
 from torch import Tensor, nn
 
 from ..ops.box import dist_box
 from ..ops.dist import dist
-from .base import Box, LipschitzModule
+from .base import Box, Graph, LipschitzModule, Rounding, Shape
+from .folded import Folded
+from .rounding import largest
 
 IDENTITY = -10.0  # C₀ of Section 5.3
 
@@ -23,6 +26,7 @@ class DistLinear(LipschitzModule):
     """
 
     lipschitz = 1.0  # Fact 3.4, at p = inf only
+    holds_distances = True
 
     def __init__(self, in_features: int, out_features: int, bias: bool = False, identity_init: bool = False) -> None:
         super().__init__()
@@ -48,5 +52,28 @@ class DistLinear(LipschitzModule):
         near, far = dist_box(box.lower, box.upper, self.weight)  # (..., O) each
         return Box(near, far) if self.bias is None else Box(near + self.bias, far + self.bias)
 
+    def output_shape(self, shape: Shape) -> Shape:
+        return (*shape[:-1], self.out_features)
+
+    def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
+        """The subtraction and the bias are rounded; |·| and max are exact."""
+        return distance_rounding(self.weight, self.bias, size, unit)
+
+    def terms(self, shape: Shape) -> int:
+        return self.weight.numel()
+
+    def fold(self, folded: Folded) -> None:
+        folded.distance(self.weight, self.bias)
+
+    def onnx(self, graph: Graph, x: str, shape: Shape) -> str:
+        y = graph.distances(x, self.weight, 1, self.weight.dtype)
+        return y if self.bias is None else graph.node("Add", y, graph.constant(self.bias))
+
     def extra_repr(self) -> str:
         return f"{self.in_features}, {self.out_features}, bias={self.bias is not None}"
+
+
+def distance_rounding(weight: Tensor, bias: Tensor | None, size: Fraction, unit: Fraction) -> Rounding:
+    """Describe the rounding of a dist layer: one subtraction, and one addition if there is a bias."""
+    reach = size + largest(weight) + (0 if bias is None else largest(bias))
+    return Rounding.of(reach, 1 + (bias is not None), unit)

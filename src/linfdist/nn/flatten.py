@@ -1,10 +1,12 @@
 """From images to vectors."""
 
 import math
+from fractions import Fraction
 
 from torch import Tensor
 
-from .base import Box, LipschitzModule
+from .base import Box, Graph, LipschitzModule, Rounding, Shape
+from .folded import Folded
 
 
 class Flatten(LipschitzModule):
@@ -17,3 +19,15 @@ class Flatten(LipschitzModule):
 
     def forward_box(self, box: Box) -> Box:
         return Box(box.lower.flatten(1), box.upper.flatten(1))
+
+    def output_shape(self, shape: Shape) -> Shape:
+        return (math.prod(shape),)
+
+    def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
+        return Rounding.of(size, 0, unit)
+
+    def fold(self, folded: Folded) -> None:
+        folded.shape = self.output_shape(folded.shape)
+
+    def onnx(self, graph: Graph, x: str, shape: Shape) -> str:
+        return graph.node("Flatten", x, axis=1)

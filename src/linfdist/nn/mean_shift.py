@@ -1,13 +1,16 @@
 """Normalisation by a shift alone, which leaves the Lipschitz constant as it is."""
 
 import math
+from fractions import Fraction
 from typing import Any
 
 import torch
 from torch import Tensor, distributed
 from torch.autograd import Function
 
-from .base import Box, LipschitzModule
+from .base import Box, Graph, LipschitzModule, Rounding, Shape
+from .folded import Folded
+from .rounding import largest
 
 MOMENTUM = 0.1
 
@@ -50,6 +53,19 @@ class MeanShift(LipschitzModule):
         if self.training:
             raise RuntimeError("in training mode the shift depends on the whole batch: call model.eval() first")
         return Box(self(box.lower), self(box.upper))
+
+    def output_shape(self, shape: Shape) -> Shape:
+        return shape
+
+    def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
+        return Rounding.of(size + largest(self.running_mean), 1, unit)
+
+    def fold(self, folded: Folded) -> None:
+        folded.shift(self.running_mean)
+
+    def onnx(self, graph: Graph, x: str, shape: Shape) -> str:
+        mean = self.running_mean if len(shape) == 1 else self.running_mean[:, None, None]
+        return graph.node("Sub", x, graph.constant(mean))
 
     def extra_repr(self) -> str:
         return f"{self.num_features}"

@@ -7,7 +7,9 @@ from fractions import Fraction
 import torch
 from torch import Tensor, nn
 
-from .base import Box, LipschitzModule, round_up
+from .base import Box, Graph, LipschitzModule, Rounding, Shape, round_up
+from .folded import Folded
+from .rounding import largest
 
 
 class Normalize(LipschitzModule):
@@ -45,14 +47,35 @@ class Normalize(LipschitzModule):
         """
         return Box(self(box.lower), self(box.upper))
 
+    def output_shape(self, shape: Shape) -> Shape:
+        return shape
+
+    def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
+        """Two operations, each no larger than the larger of the two."""
+        shifted = size + largest(self.mean)
+        return Rounding.of(max(shifted / Fraction(self.std.item()), shifted), 2, unit)
+
+    def check(self, name: str) -> None:
+        if self.std.dim() != 0:
+            raise ValueError(
+                f"{name}.std must be one number, so that a ball of pixels stays a ball; got {tuple(self.std.shape)}"
+            )
+        _check_std(self.std.item(), f"{name}.std")
+
+    def fold(self, folded: Folded) -> None:
+        folded.scale(self.mean, self.std.item())
+
+    def onnx(self, graph: Graph, x: str, shape: Shape) -> str:
+        return graph.node("Div", graph.node("Sub", x, graph.constant(self.mean)), graph.constant(self.std))
+
     def extra_repr(self) -> str:
         return f"mean={self.mean.flatten().tolist()}, std={self.std.item()}" if not self.std.is_meta else ""
 
 
-def _check_std(std: float) -> None:
+def _check_std(std: float, name: str = "std") -> None:
     """The order of bounds and the Lipschitz constant hang on it."""
     if not torch.finfo(torch.float32).tiny <= std < math.inf:
-        raise ValueError(f"std must be positive, finite and no denormal, got {std!r}")
+        raise ValueError(f"{name} must be positive, finite and no denormal, got {std!r}")
 
 
 def _check_loaded(layer: nn.Module, _: object) -> None:

@@ -7,15 +7,22 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from .base import Box, LipschitzModule, round_up
+from .base import Box, Graph, LipschitzModule, Rounding, Shape, round_up
+from .folded import Folded
 
 
 class Stack(LipschitzModule):
-    """The composition of layers: `torch.nn.Sequential` that hands p down and maps boxes too."""
+    """The composition of layers: `torch.nn.Sequential` that hands p down and maps boxes too.
+
+    A stack within a stack counts as the layers that it holds.
+    """
+
+    parts = (nn.ModuleList,)
 
     def __init__(self, *layers: LipschitzModule) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(layers)
+        flat = [each for layer in layers for each in (layer if isinstance(layer, Stack) else (layer,))]
+        self.layers = nn.ModuleList(flat)
 
     def __iter__(self) -> Iterator[LipschitzModule]:
         return cast(Iterator[LipschitzModule], iter(self.layers))
@@ -34,3 +41,33 @@ class Stack(LipschitzModule):
         for layer in self:
             box = layer.forward_box(box)
         return box
+
+    def output_shape(self, shape: Shape) -> Shape:
+        return self.shapes(shape)[-1]
+
+    def shapes(self, shape: Shape) -> list[Shape]:
+        """The shapes of the input and of each layer's output, without the batch."""
+        found = [shape]
+        for layer in self:
+            found.append(layer.output_shape(found[-1]))
+        return found
+
+    def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
+        """A layer passes the error of its input on, times its Lipschitz constant, and adds its own."""
+        peak, error = size, Fraction(0)
+        for layer in self:
+            own = layer.rounding(size, unit)
+            size, peak, error = own.size, max(peak, own.peak), error * Fraction(layer.lipschitz) + own.error
+        return Rounding(size, peak, error)
+
+    def terms(self, shape: Shape) -> int:
+        return sum(layer.terms(each) for layer, each in zip(self, self.shapes(shape), strict=False))
+
+    def fold(self, folded: Folded) -> None:
+        for layer in self:
+            layer.fold(folded)
+
+    def onnx(self, graph: Graph, x: str, shape: Shape) -> str:
+        for layer, each in zip(self, self.shapes(shape), strict=False):
+            x = layer.onnx(graph, x, each)
+        return x

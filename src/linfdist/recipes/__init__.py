@@ -1,4 +1,4 @@
-"""Recipes: one readable file per published run and per laptop-size run."""
+"""Recipes: one readable file for each published run and for each run of laptop size."""
 
 from .changes import changes, command, setting
 from .loader import load, names, override

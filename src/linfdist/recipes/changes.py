@@ -1,4 +1,4 @@
-"""What a run has changed of the recipe it is called after."""
+"""What a run has changed in the recipe that it is named after."""
 
 import shlex
 from typing import Any
@@ -12,7 +12,7 @@ _LABELS = {"name", "source"}
 
 
 def changes(recipe: Recipe) -> dict[str, Any]:
-    """Settings that differ from the package's recipe of the same name, as it is now; all, if there is none."""
+    """Return the settings that differ from the package's recipe of that name; all settings, if there is none."""
     try:
         original = load(recipe.name).model_dump()
     except RecipeError:
@@ -22,15 +22,15 @@ def changes(recipe: Recipe) -> dict[str, Any]:
 
 
 def setting(key: str, value: Any) -> str:
-    """As `--set` takes it."""
+    """Return a setting as `--set` takes it."""
     text = value if isinstance(value, str) else "none" if value is None else written(value)
     return f"{key}={text}"
 
 
 def command(recipe: Recipe) -> str:
-    """The command that trains with this recipe, whatever its namesake in the package has become since.
+    """Return the command that trains with this recipe, even if its namesake in the package has changed since.
 
-    RecipeError if there is no namesake: then only the recipe's own file can say it.
+    RecipeError if there is no namesake: then training needs the recipe's own file.
     """
     load(recipe.name)
     given = (shlex.quote(setting(key, value)) for key, value in changes(recipe).items())

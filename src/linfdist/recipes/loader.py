@@ -1,4 +1,4 @@
-"""Finds recipes, reads their files, and resolves what a file inherits."""
+"""Find recipes, read their files, and resolve what a file inherits."""
 
 import json
 import sys
@@ -24,14 +24,14 @@ class _Readable(Protocol):
 
 
 def names() -> list[str]:
-    """The recipes that come with the package: by file, and within a file in its order."""
+    """Return the names of the recipes of the package: sorted by file, and within a file in its order."""
     return [name for stem, file in _shipped().items() for name in _names_in(stem, _parse(file))]
 
 
 def load(name_or_path: str | Path) -> Recipe:
-    """A recipe of the package by its name, or any by the path of its .toml file or of a run's recipe.json.
+    """Load a recipe of the package by its name, or any recipe by the path of its .toml file or of a run's recipe.json.
 
-    Of a file with variants, `path.toml:variant` is one.
+    `path.toml:variant` is one variant of a file that has several.
     """
     text = str(name_or_path)
     if isinstance(name_or_path, Path) or "/" in text or "\\" in text or _is_file_name(text):
@@ -50,7 +50,7 @@ def load(name_or_path: str | Path) -> Recipe:
 
 
 def override(recipe: Recipe, settings: Iterable[str]) -> Recipe:
-    """`recipe` with `key=value` settings as given by `--set`; a later setting of the same key wins."""
+    """Return `recipe` with `key=value` settings, as `--set` takes them; the last setting of a key wins."""
     changes: dict[str, object] = {}
     for setting in settings:
         key, equals, value = setting.partition("=")
@@ -105,14 +105,14 @@ def _names_in(stem: str, content: dict[str, Any]) -> Iterator[str]:
 
 
 def _resolve(content: dict[str, Any], stem: str, variant: str, where: str, folder: Path) -> Recipe:
-    """Base, then the file, then its variant: what comes later wins."""
+    """Merge the base, the file and its variant: what comes later wins."""
     given = {key: value for key, value in content.items() if key not in ("base", "variants")}
     if "variants" in content or variant:
         given.update(_variant(content.get("variants", {}), variant, where))
     if "name" in given:
         raise RecipeError(["name: is the name of the file; leave it out"], where)
     if "epochs" in given:
-        raise RecipeError(["epochs: is for --set only; a file says e1, e2 and e3"], where)
+        raise RecipeError(["epochs: is for --set only; a file gives e1, e2 and e3"], where)
     inherited = _base(content["base"], where, folder) if "base" in content else {}
     name = f"{stem}-{variant}" if variant else stem
     return build({**inherited, **given, "name": name}, where, given=given)
@@ -130,7 +130,7 @@ def _variant(variants: Any, variant: str, where: str) -> dict[str, Any]:
 
 
 def _base(base: Any, where: str, folder: Path) -> dict[str, Any]:
-    """The content of the file a recipe builds on: one of the package, or a .toml file next to it."""
+    """Return the content of the file that a recipe builds on: one of the package, or a .toml file next to it."""
     shipped = _shipped()
     if not isinstance(base, str):
         raise RecipeError([f"base = {base!r}: must be the name of a recipe"], where)

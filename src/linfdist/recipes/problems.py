@@ -1,4 +1,4 @@
-"""What is wrong with a recipe, in words: the key, its value, what is allowed."""
+"""Explain what is wrong with a recipe: the key, its value, and what is allowed."""
 
 import difflib
 from collections.abc import Iterable, Mapping
@@ -18,27 +18,28 @@ _LIMITS = {
 
 
 class RecipeError(LinfdistError, ValueError):
-    """A recipe that cannot be: every problem on a line of its own."""
+    """A recipe that cannot be used. Its message has one line per problem; `where` is the file or recipe, if known."""
 
     def __init__(self, problems: Iterable[str], where: str = "") -> None:
-        lines = list(problems)
+        lines = self.problems = list(problems)
+        self.where = where
         super().__init__(f"{where}: {lines[0]}" if where and len(lines) == 1 else "\n  ".join([where, *lines]).strip())
 
 
 def closest(word: str, known: Iterable[str]) -> str:
-    """`; did you mean ...?`, or nothing if no known word is near."""
+    """Return `; did you mean ...?`, or nothing if no known word is near."""
     near = difflib.get_close_matches(word, list(known), n=3, cutoff=0.6)
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
 def unknown_key(key: str, known: Iterable[str]) -> str:
-    """The message for a key that no recipe has."""
+    """Return the message for a key that no recipe has."""
     known = list(known)
     return f"{key}: no such key" + (closest(key, known) or f"; the keys are {', '.join(known)}")
 
 
 def explain(error: ValidationError, schema: type[BaseModel]) -> list[str]:
-    """One sentence per problem that pydantic has found."""
+    """Return one sentence per problem that pydantic has found."""
     return [_explain(dict(problem), schema) for problem in error.errors(include_url=False)]
 
 

@@ -1,4 +1,4 @@
-"""What a recipe is: every choice of a training run, checked."""
+"""The schema of a recipe: every choice of a training run, with its type, limits and meaning."""
 
 from collections.abc import Mapping
 from fractions import Fraction
@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from linfdist.eps import parse_eps
 
+from .losses import KEYS, LOSSES, READOUTS
 from .problems import RecipeError, closest, explain, unknown_key
 
 IMAGE_SIZES = {"mnist": 28, "fashion": 28, "cifar10": 32, "tinyimagenet": 64, "digits": 8}
@@ -42,17 +43,17 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Recipe(BaseModel):
-    """Everything that decides a training run. Radii and thresholds are in pixels of [0, 1], exact, as text."""
+    """Everything that decides a training run. Radii and thresholds are exact text, in pixels of [0, 1]."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-    name: str = Field(pattern=r"^\w[\w .+-]*$", description="what the run is called: the name of the recipe's file")
+    name: str = Field(pattern=r"^\w[\w .+-]*$", description="name of the run, which is that of the recipe's file")
     source: str = Field(min_length=1, description="where the numbers come from")
 
     data: Annotated[str, AfterValidator(_data)] = Field(
         description="mnist, fashion, cifar10, tinyimagenet, digits, or a folder of images (class/image.png)"
     )
-    eps: Radius = Field(description='radius to certify, such as "0.3" or "8/255", exact')
+    eps: Radius = Field(description='exact radius to certify, such as "0.3" or "8/255"')
     holdout: int = Field(0, ge=0, description="training images held out for making choices")
 
     model: Literal["dist_net", "dist_net_mlp", "conv_dist_net_mlp"] = Field(
@@ -62,23 +63,24 @@ class Recipe(BaseModel):
         description="neurons in each hidden dist layer; convolutional net: channels of the first layer"
     )
     depth: Whole = Field(description="number of dist layers; a head's two layers are not counted")
+    per_class: Whole = Field(1, description="neurons of the last layer for each class, which are averaged")
     head: Whole = Field(512, description="hidden neurons of the MLP head")
-    identity_init: bool = Field(True, description="start hidden layers near the identity map (C0 = -10)")
-    mean_shift: bool = Field(True, description="subtract the batch mean after each hidden layer; false: a learned bias")
+    identity_init: bool = Field(True, description="whether hidden layers start near the identity map (C0 = -10)")
+    mean_shift: bool = Field(True, description="subtract the batch mean after each hidden layer; false: learn a bias")
 
     start: str | None = Field(
         None,
         min_length=1,
-        description="network to start from (name in the zoo, run, file), grown if it is smaller; none: fresh weights",
+        description="network to start from (zoo name, run or file), grown if it is smaller; none: fresh weights",
     )
     start_noise: NotNegative = Field(
-        0.0, description="standard deviation of what is added to the layers and neurons that `start` is grown by"
+        0.0, description="standard deviation of the noise on layers and neurons that `start` is grown by"
     )
 
-    pad: int = Field(0, ge=0, description="padding, in pixels, of the random crops in training")
+    pad: int = Field(0, ge=0, description="pixels of padding before the random crops of training")
     pad_mode: Literal["zero", "edge"] = Field("zero", description="what the padding holds")
     flip: bool = Field(False, description="random horizontal flips in training")
-    crop: Whole | None = Field(None, description="size of the crop the network sees: random in training, else central")
+    crop: Whole | None = Field(None, description="size of the crop that the network sees; random in training")
 
     loss: Literal["hinge", "ibp", "scaled_ce"] = Field(
         description="multi-class hinge, IBP cross-entropy (nets with a head), clipped hinge + scaled cross-entropy"
@@ -86,7 +88,9 @@ class Recipe(BaseModel):
     threshold: Annotated[str, AfterValidator(_threshold)] | None = Field(
         None, description="t, the margin aimed at (hinge, scaled_ce)"
     )
-    hinge_mean_weight: Share = Field(0.25, description="weight of the mean over the classes; the maximum has the rest")
+    hinge_mean_weight: Share = Field(
+        0.25, description="weight of the mean over the classes; the maximum has the rest (hinge)"
+    )
     kappa: Share | None = Field(None, description="weight of the natural loss; 0: worst case only (ibp)")
     eps_train: Radius | None = Field(None, description="radius trained for, reached linearly over e1 (ibp)")
     ce_start: Positive | None = Field(None, description="lambda, weight of the cross-entropy during e1 (scaled_ce)")
@@ -99,42 +103,49 @@ class Recipe(BaseModel):
     adam_eps: Positive = Field(1e-10, description="Adam's epsilon")
     decay: Literal["lp", "l2", "none"] = Field(
         "lp",
-        description="of dist layers: eq. (6) with the current p, or conventional; none: nothing decays, heads neither",
+        description="lp: dist layers decay by eq. (6) with the current p; l2: conventionally; none: nothing decays",
     )
     weight_decay: NotNegative = Field(
-        0.005, description="coefficient of the decay, that of heads and biases (always conventional) included"
+        0.005, description="coefficient of the decay; heads and biases always decay conventionally"
     )
 
     smooth: bool = Field(True, description="relax p = inf to finite p (section 5.2); false: p = inf from the start")
     p_start: float = Field(8.0, ge=1, description="p during e1")
-    p_end: float = Field(1000.0, gt=1, description="p at the end of e2; it grows exponentially, every update")
-    p_snap: bool = Field(False, description="up to 32, the nearest p whose powers are plain products: twice as fast")
-    e1: NotNegative = Field(description="first epochs, at p_start")
-    e2: Positive = Field(description="middle epochs, from p_start to p_end")
-    e3: NotNegative = Field(description="last epochs, at p = inf")
+    p_end: float = Field(1000.0, gt=1, description="p at the end of e2, reached exponentially, growing at every update")
+    p_snap: bool = Field(False, description="up to 32, round p to where powers are products: twice as fast")
+    e1: NotNegative = Field(description="number of first epochs, at p_start")
+    e2: Positive = Field(description="number of middle epochs, from p_start to p_end")
+    e3: NotNegative = Field(description="number of last epochs, at p = inf")
     lr_schedule: Literal["cosine_after_e1", "cosine"] = Field(
         "cosine_after_e1", description="constant during e1, then cosine to 0; or cosine over all epochs"
     )
-    average: Beta = Field(0.0, description="decay of a running mean of the weights over e3, which is kept; 0: the last")
-    seed: int = Field(0, ge=0, lt=2**63, description="of initialisation, data order and augmentation")
+    average: Beta = Field(
+        0.0, description="decay of a running mean of the weights over e3, which is the result; 0: no mean"
+    )
+    seed: int = Field(0, ge=0, lt=2**63, description="seed of initialisation, data order and augmentation")
 
     @property
     def epochs(self) -> float:
         """e1 + e2 + e3."""
         return self.e1 + self.e2 + self.e3
 
-    def fraction(self, key: Literal["eps", "eps_train", "threshold"]) -> Fraction:
-        """The exact value of a radius or threshold; ValueError if this recipe has none."""
+    def fraction(self, key: str) -> Fraction:
+        """Return the exact value of a radius or threshold; ValueError if this recipe has none."""
         text: str | None = getattr(self, key)
         if text is None:
             raise ValueError(f"{self.name}: loss = {self.loss!r} has no {key}")
         return parse_eps(text, name=key, at_most=2 if key == "threshold" else 1)
 
+    def number(self, key: str) -> float:
+        """Return the value of a numeric key, rounded to a float if it is an exact radius or threshold."""
+        value: str | float | None = getattr(self, key)
+        return float(self.fraction(key)) if value is None or isinstance(value, str) else value
+
     def idle(self) -> dict[str, str]:
-        """The keys that have no effect in this recipe, and why."""
+        """Return the keys that have no effect in this recipe, each with the reason."""
         reasons = {
-            "head": (self.model == "dist_net", "model = 'dist_net' has no head"),
-            "hinge_mean_weight": (self.loss != "hinge", f"loss = {self.loss!r} has no mean over the classes"),
+            "per_class": (READOUTS[self.model] != "plain", f"model = {self.model!r} has a head instead"),
+            "head": (READOUTS[self.model] != "head", f"model = {self.model!r} has no head"),
             "start_noise": (self.start is None, "there is no start"),
             "pad_mode": (self.pad == 0, "pad = 0"),
             "weight_decay": (self.decay == "none", "decay = 'none'"),
@@ -143,12 +154,14 @@ class Recipe(BaseModel):
             "p_end": (not self.smooth, "smooth = false"),
             "p_snap": (not self.smooth, "smooth = false"),
         }
+        for key in self._foreign_keys():
+            reasons[key] = (getattr(self, key) is not None, f"loss = {self.loss!r} does not use it")
         return {key: why for key, (holds, why) in reasons.items() if holds}
 
     def override(self, changes: Mapping[str, object]) -> "Recipe":
-        """The same recipe with other values, which may be text, as on a command line: `{"width": "1024"}`.
+        """Return the recipe with other values, which may be text, as on a command line: `{"width": "1024"}`.
 
-        `epochs` rescales e1 : e2 : e3 to that sum; "none" removes an optional value. The source says what was changed.
+        `epochs` rescales e1 : e2 : e3 to that sum; "none" removes an optional value. The source lists the changes.
         """
         return _override(self, changes)
 
@@ -161,20 +174,21 @@ class Recipe(BaseModel):
             raise ValueError("\n  ".join(problems))
         return self
 
+    def _foreign_keys(self) -> list[str]:
+        """The keys that other losses read, and this one does not."""
+        return [key for key in KEYS if key not in LOSSES[self.loss].keys]
+
     def _loss_problems(self) -> list[str]:
-        problems = []
-        uses = {"hinge": ["threshold"], "ibp": ["kappa", "eps_train"], "scaled_ce": ["threshold", "ce_start", "ce_end"]}
-        for key in ("threshold", "kappa", "eps_train", "ce_start", "ce_end"):
-            value = getattr(self, key)
-            if key in uses[self.loss] and value is None:
-                problems.append(f"{key}: is missing; loss = {self.loss!r} needs {', '.join(uses[self.loss])}")
-            elif key not in uses[self.loss] and value is not None:
+        loss, readout = LOSSES[self.loss], READOUTS[self.model]
+        needs = f"loss = {self.loss!r} needs {', '.join(loss.required)}"
+        problems = [f"{key}: is missing; {needs}" for key in loss.required if getattr(self, key) is None]
+        for key in self._foreign_keys():
+            if type(self).model_fields[key].default is None and (value := getattr(self, key)) is not None:
                 problems.append(
                     f"{key} = {value!r}: does not go with loss = {self.loss!r}; leave it out, or {key}=none"
                 )
-        headless = self.model == "dist_net"
-        if headless == (self.loss == "ibp"):
-            allowed = "hinge or scaled_ce" if headless else "ibp"
+        if loss.readout != readout:
+            allowed = " or ".join(name for name, each in LOSSES.items() if each.readout == readout)
             problems.append(f"loss = {self.loss!r}: must be {allowed} for model = {self.model!r}")
         return problems
 
@@ -184,19 +198,29 @@ class Recipe(BaseModel):
             problems.append(f"depth = {self.depth}: must be at least 2 for model = 'dist_net', its last layer included")
         if self.model == "conv_dist_net_mlp" and self.depth != CONV_DEPTH:
             problems.append(f"depth = {self.depth}: must be {CONV_DEPTH} for model = 'conv_dist_net_mlp' (Table 8)")
-        size = IMAGE_SIZES.get(self.data)
-        if size and self.crop and self.crop > size:
-            problems.append(f"crop = {self.crop}: must be at most {size}, the size of the images of {self.data}")
-        if size and self.pad >= size:
-            problems.append(f"pad = {self.pad}: must be less than {size}, the size of the images of {self.data}")
+        if size := IMAGE_SIZES.get(self.data):
+            problems += self._size_problems(size, f"the size of the images of {self.data}")
         return problems
+
+    def _size_problems(self, size: int, what: str) -> list[str]:
+        problems = []
+        if self.crop and self.crop > size:
+            problems.append(f"crop = {self.crop}: must be at most {size}, {what}")
+        if self.pad >= size:
+            problems.append(f"pad = {self.pad}: must be less than {size}, {what}")
+        return problems
+
+    def check_images(self, height: int, width: int) -> None:
+        """Raise RecipeError unless crops and padding fit images of this size."""
+        if problems := self._size_problems(min(height, width), f"as the images are {height} × {width}"):
+            raise RecipeError(problems, self.name)
 
 
 def build(values: Mapping[str, object], where: str = "", *, given: Mapping[str, object], text: bool = False) -> Recipe:
-    """A recipe of these values, or a RecipeError in words.
+    """Return the recipe with these values; RecipeError explains what is wrong with them.
 
-    `given` are the keys that somebody wrote down for this recipe: those must have an effect.
-    `text`: values may be text, as on a command line.
+    `given` holds the keys that somebody wrote down for this recipe: those must have an effect.
+    `text`: whether values may be text, as on a command line.
     """
     try:
         recipe = Recipe.model_validate(dict(values), strict=not text)
@@ -228,7 +252,7 @@ def _override(recipe: Recipe, changes: Mapping[str, object]) -> Recipe:
 
 
 def _none(key: str, value: object) -> object:
-    """`none` takes an optional value away; elsewhere it is a word like any other."""
+    """Return None where `none` removes an optional value; elsewhere it is a word like any other."""
     field = Recipe.model_fields[key]
     optional = field.default is None
     return None if optional and isinstance(value, str) and value.lower() == "none" else value

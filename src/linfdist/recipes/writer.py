@@ -1,4 +1,4 @@
-"""Writes a recipe out in full, as a file that `load` reads again."""
+"""Write a recipe out in full, as a file that `load` reads again."""
 
 import json
 
@@ -15,7 +15,7 @@ _SECTIONS = {
 
 
 def to_toml(recipe: Recipe) -> str:
-    """Every key that has an effect, with its meaning as a comment. The name is that of the file, hence a comment."""
+    """Return every key that has an effect, with its meaning as a comment; the name is a comment too."""
     lines = [f"# {recipe.name}"]
     silent = {"name", *recipe.idle()}
     for key, field in Recipe.model_fields.items():
@@ -30,7 +30,7 @@ def to_toml(recipe: Recipe) -> str:
 
 
 def written(value: str | bool | int | float) -> str:
-    """As TOML has it."""
+    """Return a value as TOML writes it."""
     if isinstance(value, float):
         return f"{value:.0f}" if value.is_integer() and abs(value) < 1e15 else repr(value)
     return json.dumps(value, ensure_ascii=False)  # TOML's text, whole numbers and booleans are written as in JSON

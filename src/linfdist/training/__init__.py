@@ -1,5 +1,6 @@
-"""Training: recipe → schedule → loss → optimiser → loop → checkpoint."""
+"""Training: recipe → schedule → loss → optimiser → trainer (in memory) → loop (files, signals, terminal)."""
 
-from .loop import Diverged, Interrupted, LostWorker, train
+from .loop import Interrupted, LostWorker, train
+from .trainer import Diverged, Progress, Trainer
 
-__all__ = ["Diverged", "Interrupted", "LostWorker", "train"]
+__all__ = ["Diverged", "Interrupted", "LostWorker", "Progress", "Trainer", "train"]

@@ -1,4 +1,4 @@
-"""A running mean of the weights: what late updates have in common, without their noise."""
+"""A running mean of the weights, which removes the noise of late updates."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ class Average:
         self.means: dict[str, Tensor] = {}
 
     def update(self) -> None:
-        """After a step. The first call takes the weights as they are."""
+        """Include the present weights in the mean. The first call takes them as they are."""
         for name, tensor in self.network.state_dict().items():
             if name not in self.means:
                 self.means[name] = tensor.clone()
@@ -22,13 +22,13 @@ class Average:
                 self.means[name].lerp_(tensor, 1 - self.decay)
 
     def apply(self) -> None:
-        """The network becomes the mean, if there is one."""
+        """Set the network to the mean, if there is one."""
         if self.means:
             self.network.load_state_dict(self.means)
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Inside, the network is the mean, if there is one; then it goes on as it was."""
+        """Set the network to the mean, if there is one, and back to its own weights at the end."""
         own = {name: tensor.clone() for name, tensor in self.network.state_dict().items()} if self.means else {}
         self.apply()
         try:

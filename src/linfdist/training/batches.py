@@ -1,4 +1,4 @@
-"""The order of the data and its augmentation, pure functions of (seed, step): a resumed run sees the same batches."""
+"""The order and augmentation of the data, as functions of (seed, step): a resumed run sees the same batches."""
 
 import hashlib
 
@@ -11,7 +11,10 @@ from .distributed import Workers
 
 
 class Batches:
-    """Training batches from memory. Each epoch is a fresh permutation; what does not fill a batch is left out of it."""
+    """Training batches of images (N, C, H, W) in memory, uint8 or float32 in [0, 1].
+
+    Each epoch is a fresh permutation; the images that do not fill a batch are left out of it.
+    """
 
     def __init__(self, images: Tensor, labels: Tensor, recipe: Recipe, workers: Workers) -> None:
         if recipe.batch_size % workers.world:
@@ -26,7 +29,7 @@ class Batches:
         self._epoch, self._order = -1, torch.empty(0, dtype=torch.int64)
 
     def at(self, step: int) -> tuple[Tensor, Tensor]:
-        """This process's share of batch `step`: pixels in [0, 1] and labels."""
+        """Return this process's share of batch `step`: pixels in [0, 1] and labels."""
         epoch, position = divmod(step, self.steps_per_epoch)
         if epoch != self._epoch:
             self._epoch = epoch
@@ -36,10 +39,11 @@ class Batches:
         images = augment(self.images[index], self.augmentation, _generator(self.recipe.seed, 1, step))
         mine = slice(self.workers.rank, None, self.workers.world)
         device = self.workers.device
-        return images[mine].to(device).float().div_(255), self.labels[index][mine].to(device)
+        pixels = images[mine].to(device).float()
+        return pixels.div_(255) if images.dtype == torch.uint8 else pixels, self.labels[index][mine].to(device)
 
 
 def _generator(seed: int, stream: int, counter: int) -> torch.Generator:
-    """A generator of its own for every (seed, stream, counter)."""
+    """Return a generator that is determined by (seed, stream, counter)."""
     digest = hashlib.sha256(f"{seed}/{stream}/{counter}".encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:4], "little"))

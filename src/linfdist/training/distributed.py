@@ -1,4 +1,4 @@
-"""One process or many: the same training. Started by `torchrun`, else alone."""
+"""Training with one process, or with the many that `torchrun` starts."""
 
 import os
 from collections.abc import Iterator
@@ -12,11 +12,11 @@ import torch.distributed
 
 @dataclass(frozen=True)
 class Workers:
-    """This process among all."""
+    """This process among all; alone on the CPU by default."""
 
-    rank: int
-    world: int
-    device: torch.device
+    rank: int = 0
+    world: int = 1
+    device: torch.device = torch.device("cpu")  # noqa: RUF009 (a constant)
 
     @property
     def first(self) -> bool:
@@ -24,7 +24,7 @@ class Workers:
         return self.rank == 0
 
     def sum(self, mine: dict[str, float]) -> dict[str, float]:
-        """The sums over all processes, known to all."""
+        """Return the sums over all processes, to each of them."""
         if self.world == 1:
             return mine
         total = torch.tensor(list(mine.values()), dtype=torch.float64, device=self.device)
@@ -32,7 +32,7 @@ class Workers:
         return dict(zip(mine, total.tolist(), strict=True))
 
     def lost(self, error: RuntimeError) -> bool:
-        """Whether this is how a collective fails when another process is gone."""
+        """Return whether a collective operation fails like this when another process is gone."""
         if self.world == 1:
             return False
         signs = ("gloo", "NCCL", "Connection closed", "Connection reset", "Broken pipe")
@@ -42,15 +42,20 @@ class Workers:
 
 
 def is_first() -> bool:
-    """Whether this process speaks to the user; known before the group is."""
+    """Return whether this process speaks to the user; this works before the processes have joined."""
     return os.environ.get("RANK", "0") == "0"
+
+
+def default_device(local: int = 0) -> torch.device:
+    """Return the GPU of this number if there is any, else the CPU."""
+    return torch.device("cuda", local) if torch.cuda.is_available() else torch.device("cpu")
 
 
 @contextmanager
 def workers(timeout: timedelta = timedelta(minutes=5)) -> Iterator[Workers]:
     """Join the group that `torchrun` has set up (gloo on CPUs, NCCL on GPUs), or work alone."""
     local = int(os.environ.get("LOCAL_RANK", "0"))
-    device = torch.device("cuda", local) if torch.cuda.is_available() else torch.device("cpu")
+    device = default_device(local)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     world = int(os.environ.get("WORLD_SIZE", "1"))

@@ -1,23 +1,31 @@
-"""The losses, on logits z (B, M) of a network that is L = 1/std-Lipschitz in pixels: thresholds and ε come times L."""
+"""The losses, as formulas of logits z (B, M) and labels y (B,), and as classes that recipes choose by name.
 
-from collections.abc import Iterator
-from typing import Any
+Recipes give thresholds and radii in pixels. A network is L = 1/std-Lipschitz in pixels, so the classes multiply them by
+L before they meet logits or features. What a recipe must know of a loss is declared in `linfdist.recipes.losses`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..models import PixelNet
 from ..nn import Head
+from ..recipes import Recipe
+from .schedule import State
 
 
 def shortfalls(z: Tensor, y: Tensor, threshold: float) -> Tensor:
-    """m_j = z_j - z_y + t, with m_y = 0: how much each class lacks to be beaten by the threshold. (B, M)"""
+    """Return m_j = z_j - z_y + t, with m_y = 0: how far each class is from trailing by the threshold. (B, M)"""
     m = z - z.gather(1, y[:, None]) + threshold
     return m.scatter(1, y[:, None], 0.0)
 
 
 def hinge_loss(z: Tensor, y: Tensor, threshold: float, mean_weight: float = 0.25) -> Tensor:
-    """Multi-class hinge loss: (1 - a) max_j [m_j]₊ + a mean_j [m_j]₊, averaged over the batch."""
+    """Return the multi-class hinge loss: (1 - a) max_j [m_j]₊ + a mean_j [m_j]₊, averaged over the batch."""
     m = shortfalls(z, y, threshold).clamp(min=0)
     per_sample = (1 - mean_weight) * m.amax(1)
     if mean_weight > 0:
@@ -26,26 +34,18 @@ def hinge_loss(z: Tensor, y: Tensor, threshold: float, mean_weight: float = 0.25
 
 
 def clipped_hinge_loss(z: Tensor, y: Tensor, threshold: float) -> Tensor:
-    """max_j clip(m_j / t, 0, 1): a misclassified image counts 1, however far off it is (Zhang et al., ICLR 2022)."""
+    """Return the batch mean of max_j clip(m_j / t, 0, 1) (Zhang et al., ICLR 2022).
+
+    A misclassified image counts 1, however far off it is.
+    """
     return (shortfalls(z, y, threshold).amax(1) / threshold).clamp(0, 1).mean()
-
-
-class ScaledCrossEntropy(nn.Module):
-    """Clipped hinge + λ · cross-entropy of s·z, with a learned scale s that never enters a certified output."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = nn.Parameter(torch.ones(()))
-
-    def forward(self, z: Tensor, y: Tensor, threshold: float, weight: float) -> Tensor:
-        """The loss of logits `z` for labels `y`."""
-        return clipped_hinge_loss(z, y, threshold) + weight * F.cross_entropy(self.scale * z, y)
 
 
 class _Spread(torch.autograd.Function):
     """(w (M, H), half (B, H), y) -> Σ_h |w_jh - w_yh| half_h, (B, M).
 
-    By hand, because the (B, M, H) differences are large with many classes: a few images at a time stay in the cache.
+    The gradient is written by hand because the (B, M, H) differences are large when there are many classes: those of a
+    few images at a time stay in the cache.
     """
 
     BLOCK = 1 << 19  # elements at a time
@@ -77,9 +77,9 @@ class _Spread(torch.autograd.Function):
 
 
 def worst_margins(head: Head, features: Tensor, y: Tensor, eps: float) -> Tensor:
-    """Upper bounds of z_j - z_y while each feature moves by ±eps: IBP, last layer merged with the difference (eq. 9).
+    """Return upper bounds of z_j - z_y while each feature moves by ±eps: (B, M), 0 at the label.
 
-    (B, M), 0 at the label.
+    This is IBP with the last layer merged with the difference (eq. 9).
     """
     first, second = head.hidden.scaled_weight(), head.output.scaled_weight()
     centre = F.linear(features, first, head.hidden.bias)  # (B, hidden)
@@ -91,8 +91,59 @@ def worst_margins(head: Head, features: Tensor, y: Tensor, eps: float) -> Tensor
 
 
 def ibp_loss(head: Head, features: Tensor, z: Tensor, y: Tensor, eps: float, kappa: float) -> Tensor:
-    """κ · natural cross-entropy + (1 - κ) · cross-entropy of the worst case, as in the paper's formula."""
+    """Return κ · natural cross-entropy + (1 - κ) · cross-entropy of the worst case, as in the paper's formula."""
     worst = F.cross_entropy(worst_margins(head, features, y, eps), y)
     if kappa == 0:
         return worst
     return kappa * F.cross_entropy(z, y) + (1 - kappa) * worst
+
+
+class Loss(nn.Module, ABC):
+    """The loss of one recipe. Its parameters, if any, are trained with the network and never enter it."""
+
+    lr_factors: ClassVar[Mapping[str, float]] = {}  # by the name of a parameter of the loss
+
+    def __init__(self, recipe: Recipe, lipschitz: float) -> None:
+        super().__init__()
+        self.recipe, self.lipschitz = recipe, lipschitz
+
+    @abstractmethod
+    def forward(self, network: PixelNet, x: Tensor, y: Tensor, state: State) -> tuple[Tensor, Tensor]:
+        """Return the loss of pixels x and labels y at the step's p, and the logits it was taken from."""
+
+
+class Hinge(Loss):
+    """The multi-class hinge loss of plain networks."""
+
+    def forward(self, network: PixelNet, x: Tensor, y: Tensor, state: State) -> tuple[Tensor, Tensor]:
+        z = network(x, state.p)
+        return hinge_loss(z, y, self.recipe.number("threshold") * self.lipschitz, self.recipe.hinge_mean_weight), z
+
+
+class ScaledCE(Loss):
+    """The clipped hinge plus λ · cross-entropy of s·z, with a learned scale s (Zhang et al., ICLR 2022)."""
+
+    lr_factors: ClassVar[Mapping[str, float]] = {"scale": 0.2}
+
+    def __init__(self, recipe: Recipe, lipschitz: float) -> None:
+        super().__init__(recipe, lipschitz)
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, network: PixelNet, x: Tensor, y: Tensor, state: State) -> tuple[Tensor, Tensor]:
+        z = network(x, state.p)
+        hinge = clipped_hinge_loss(z, y, self.recipe.number("threshold") * self.lipschitz)
+        return hinge + state.loss["ce_weight"] * F.cross_entropy(self.scale * z, y), z
+
+
+class IBP(Loss):
+    """The cross-entropy of interval bounds through the head, for networks that end in one."""
+
+    def forward(self, network: PixelNet, x: Tensor, y: Tensor, state: State) -> tuple[Tensor, Tensor]:
+        head = cast(Head, network.readout)
+        features = network.features(x, state.p)
+        z = head(features)
+        eps = state.loss["eps_train"] * self.lipschitz
+        return ibp_loss(head, features, z, y, eps, self.recipe.number("kappa")), z
+
+
+LOSSES: dict[str, type[Loss]] = {"hinge": Hinge, "ibp": IBP, "scaled_ce": ScaledCE}  # by the names of recipes

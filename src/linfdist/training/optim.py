@@ -1,4 +1,4 @@
-"""Adam over a network's parameters, with ℓp weight decay for the dist layers and the usual one elsewhere."""
+"""Adam with ℓp weight decay for the weights of dist layers, and conventional decay for other parameters."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -42,13 +42,13 @@ class DistAdam:
         ]
 
     def zero_grad(self) -> None:
-        """Forget the gradients."""
+        """Drop all gradients."""
         for slot in self._slots:
             slot.parameter.grad = None
 
     @torch.no_grad()
     def step(self, lr: float, p: float) -> None:
-        """One step with learning rate `lr`; `p` is the network's."""
+        """Do one step with learning rate `lr`; `p` is that of the network's distances."""
         self.steps += 1
         for slot in self._slots:
             if slot.parameter.grad is None:
@@ -67,12 +67,12 @@ class DistAdam:
             )
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Both moments of every parameter, by name; the step count is kept by the caller."""
+        """Return both moments of every parameter by name; the caller keeps the step count."""
         means = {f"{slot.name}.mean": slot.mean for slot in self._slots}
         return means | {f"{slot.name}.square": slot.square for slot in self._slots}
 
     def load_state_dict(self, state: dict[str, Tensor], steps: int) -> None:
-        """Take up where `state_dict` was taken; ValueError if names, shapes or types differ."""
+        """Continue from what `state_dict` gave after `steps` steps; ValueError if names, shapes or types differ."""
         own = self.state_dict()
         if wrong := sorted(own.keys() ^ state.keys()):
             raise ValueError(f"moments are missing or unknown: {', '.join(wrong)}")

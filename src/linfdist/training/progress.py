@@ -1,4 +1,4 @@
-"""What a person sees of a run, and what is kept of it."""
+"""The terminal output of a run, and its file of metrics."""
 
 import json
 import sys
@@ -13,7 +13,7 @@ from ..files import write_atomically
 
 
 class Metrics:
-    """metrics.jsonl: one JSON object an epoch. A resumed run drops what lies beyond its checkpoint."""
+    """The file metrics.jsonl: one JSON object per epoch. A resumed run drops the rows after its checkpoint."""
 
     def __init__(self, path: Path, keep_until_step: int) -> None:
         self.path = path
@@ -34,7 +34,7 @@ class Metrics:
 
 
 class Reporter:
-    """A progress bar on a terminal, one line an epoch elsewhere; silent if not wanted."""
+    """A progress bar on a terminal, and one line per epoch there and elsewhere; `show`: whether anything is printed."""
 
     def __init__(self, name: str, total: int, start: int, batch_size: int, show: bool, quiet: bool) -> None:
         self.name, self.total, self.batch_size = name, total, batch_size
@@ -52,22 +52,22 @@ class Reporter:
         self._last = (time.perf_counter(), start)
 
     def step(self, step: int, now: str) -> None:
-        """After every step; `now` is the bar's text."""
+        """Move the bar to `step`; `now` is its text."""
         if self.bar is not None:
             self.bar.update(self.task, completed=step, now=f"{now}  {self.rate(step):.0f} img/s")
 
     def rate(self, step: int) -> float:
-        """Images per second since the last line."""
+        """Return the images per second since the last line."""
         elapsed = time.perf_counter() - self._last[0]
         return (step - self._last[1]) * self.batch_size / elapsed if elapsed > 0 else 0.0
 
     def line(self, step: int, text: str) -> None:
-        """One line, kept on the screen."""
+        """Print a line that stays on the screen."""
         if self.lines:
             self.console.print(text, highlight=False)
         self._last = (time.perf_counter(), step)
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if self.bar is not None:
             self.bar.stop()

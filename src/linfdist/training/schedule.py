@@ -1,39 +1,41 @@
-"""What every training step uses, as a pure function of the recipe and the step: nothing is hidden on modules."""
+"""The settings of every training step, as pure functions of the recipe and the step: nothing is hidden on modules."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..recipes import Recipe
+from ..recipes.losses import LOSSES, Geometric, WarmUp
 
 PRODUCTS = (8, 10, 12, 14, 16, 20, 24, 28, 32)  # exponents that the kernels have as plain products (csrc/series.h)
 
 
 @dataclass(frozen=True)
 class State:
-    """One step's settings."""
+    """The settings of one step."""
 
-    epoch: float  # fraction of an epoch included
+    epoch: float  # with its fraction
     p: float
     lr: float
-    eps_train: float  # in pixels
-    ce_weight: float  # λ of the scaled cross-entropy
+    loss: Mapping[str, float]  # the scheduled values that the loss declares; radii are in pixels
 
 
 def total_steps(recipe: Recipe, steps_per_epoch: int) -> int:
-    """How many steps a run takes."""
+    """Return how many steps a run takes."""
     return max(1, round(recipe.epochs * steps_per_epoch))
 
 
 def state_at(recipe: Recipe, step: int, steps_per_epoch: int) -> State:
-    """The settings of step `step` = 0, 1, 2, … (Section 7.1 and Appendix D).
+    """Return the settings of step number `step` = 0, 1, 2, … (Section 7.1 and Appendix D).
 
-    p:    p_start for e1 epochs, then exponentially to p_end over e2 epochs (p_snap: from one product to the next up to
-          32), then infinity for e3
-    lr:   constant for e1 epochs, then cosine to 0 ("cosine": over all epochs)
-    ε:    grows linearly over e1 epochs to eps_train
-    λ:    ce_start, geometrically to ce_end while p grows
+    p:     p_start for e1 epochs, then growing exponentially to p_end over e2 epochs (with p_snap: from one product to
+           the next up to 32), then infinity for e3 epochs
+    lr:    constant for e1 epochs, then falling to 0 like a cosine ("cosine": over all epochs)
+    loss:  as `recipes.losses` declares for the recipe's loss: values that warm up over e1, or move geometrically over
+           e2, while p grows
     """
     epoch = step / steps_per_epoch
+    warm_up = _clip(epoch / recipe.e1) if recipe.e1 > 0 else 1.0
     ramp = _clip((epoch - recipe.e1) / recipe.e2)
 
     if not recipe.smooth or epoch >= recipe.e1 + recipe.e2:
@@ -47,13 +49,15 @@ def state_at(recipe: Recipe, step: int, steps_per_epoch: int) -> State:
     fraction = _clip((epoch - constant) / (recipe.epochs - constant))
     lr = recipe.lr * 0.5 * (1 + math.cos(math.pi * fraction))
 
-    warm_up = _clip(epoch / recipe.e1) if recipe.e1 > 0 else 1.0
-    eps_train = float(recipe.fraction("eps_train")) * warm_up if recipe.loss == "ibp" else 0.0
+    values = {name: _value(recipe, kind, warm_up, ramp) for name, kind in LOSSES[recipe.loss].schedule.items()}
+    return State(epoch, p, lr, values)
 
-    ce_weight = 0.0
-    if recipe.ce_start is not None and recipe.ce_end is not None:
-        ce_weight = recipe.ce_start * (recipe.ce_end / recipe.ce_start) ** ramp
-    return State(epoch, p, lr, eps_train, ce_weight)
+
+def _value(recipe: Recipe, kind: WarmUp | Geometric, warm_up: float, ramp: float) -> float:
+    if isinstance(kind, WarmUp):
+        return recipe.number(kind.key) * warm_up
+    start, end = recipe.number(kind.start), recipe.number(kind.end)
+    return start * (end / start) ** ramp
 
 
 def _clip(fraction: float) -> float:

@@ -1,15 +1,8 @@
-"""Integer networks: the same answer, bit for bit, on every machine, and certificates without any rounding; on top of
-them a head in float64, with certificates that hold however it is executed.
-"""
+"""The old name of `linfdist.exact`: imports of it, and of its modules, give the modules of the new name."""
 
-from .certificate import ExactCertificate, Undecided, certify
-from .file import load, save
-from .freeze import freeze
-from .head import FrozenHead
-from .network import FrozenLayer, FrozenNet
-from .twin import verify
+import sys
+from importlib import import_module
 
-__all__ = [
-    "ExactCertificate", "FrozenHead", "FrozenLayer", "FrozenNet", "Undecided", "certify", "freeze", "load", "save",
-    "verify",
-]  # fmt: skip
+for _name in ("bounds", "certificate", "file", "fold", "freeze", "head", "network", "prune", "report", "twin"):
+    sys.modules[f"{__name__}.{_name}"] = import_module(f"linfdist.exact.{_name}")
+sys.modules[__name__] = import_module("linfdist.exact")

@@ -5,10 +5,10 @@ from fractions import Fraction
 
 from torch import Tensor
 
-from ...data import Dataset
-from ...eps import parse_eps
-from ...models import DistNet, DistNetMLP
-from ..certificate import certify
+from ..certificates import certify
+from ..data import Dataset
+from ..eps import parse_eps
+from ..models import PixelNet
 from .certificate import box_certified_at, certified_at
 from .network import FrozenNet
 
@@ -29,9 +29,7 @@ class Comparison:
     certified: tuple[int, int]
 
 
-def compare(
-    network: DistNet | DistNetMLP, frozen: FrozenNet, images: Tensor, labels: Tensor, eps: Fraction
-) -> Comparison:
+def compare(network: PixelNet, frozen: FrozenNet, images: Tensor, labels: Tensor, eps: Fraction) -> Comparison:
     """Both networks on images uint8 (N, C, H, W). Both proofs are about the closed eps-ball of real images."""
     if not len(images):
         raise ValueError("there are no images to compare the networks on")
@@ -53,7 +51,7 @@ def compare(
 
 
 def with_accuracy(
-    frozen: FrozenNet, network: DistNet | DistNetMLP, test: Dataset, eps: str, limit: int | None = None
+    frozen: FrozenNet, network: PixelNet, test: Dataset, eps: str, limit: int | None = None
 ) -> tuple[FrozenNet, Comparison]:
     """Compare a frozen network with the one it was made from on (the first `limit`) test images; its facts keep it."""
     part = slice(0, limit)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ...data import read_images
+from ..data import read_images
 from .certificate import ExactCertificate, Undecided, certify
 from .network import FrozenNet
 from .twin import unique

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..nn import Box, Head
+from .base import Box
 from .rounding import gamma
 from .tanh_lines import Lines, tanh_lines
 
@@ -34,10 +34,10 @@ class HeadBounds:
     unit roundoff u, errs by at most γₙ₊₂ (Σ|wᵢ fᵢ| + |b|), and by what underflows; see docs/certificates.md.
     """
 
-    def __init__(self, head: Head) -> None:
-        self.precision = torch.finfo(head.hidden.weight.dtype)
-        self.w1, self.b1 = head.hidden.scaled_weight().detach().double(), head.hidden.bias.detach().double()  # (H, F)
-        self.w2, self.b2 = head.output.scaled_weight().detach().double(), head.output.bias.detach().double()  # (K, H)
+    def __init__(self, dtype: torch.dtype, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> None:
+        """w1 (H, F) and w2 (classes, H) are the matrices as the head multiplies by them, in its precision `dtype`."""
+        self.precision = torch.finfo(dtype)
+        self.w1, self.b1, self.w2, self.b2 = (each.detach().double() for each in (w1, b1, w2, b2))
         self.abs_w1, self.abs_w2 = self.w1.abs(), self.w2.abs()
 
     def proves(self, features: Box, best: Tensor) -> Tensor:
@@ -54,14 +54,6 @@ class HeadBounds:
         place, other = (bounds[hopeful] <= 0).nonzero().unbind(1)
         bounds[hopeful[place], other] = self.crown(hidden, best, hopeful[place], other)
         return (bounds > 0).all(1)
-
-    def differences(self, features: Box, best: Tensor) -> Tensor:
-        """Lower bounds (b, classes) of z[best] − z[j] as executed: the better of IBP and CROWN; infinity at best."""
-        hidden = self.hidden(features)
-        bounds = self.ibp(hidden, best)
-        row, other = (bounds < torch.inf).nonzero().unbind(1)
-        bounds[row, other] = torch.maximum(bounds[row, other], self.crown(hidden, best, row, other))
-        return bounds
 
     def hidden(self, features: Box) -> Hidden:
         lower, upper = features

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...ops import exact as kernels
-from .bounds import BYTE, INT16, INT32, largest, near_far, reach, rows
+from ..nn import CenterCrop
+from ..ops import exact as kernels
+from .bounds import BYTE, INT16, INT32, largest, reach, rows
 from .head import FrozenHead
 
 SIDED_BELOW = 0.6  # entries of `Sides`, as a share of all weights, up to which they are faster than the dense kernel
@@ -214,28 +215,9 @@ class FrozenNet:
 
 def cropped(images: Tensor, crop: int | None) -> Tensor:
     """Images (B, C, H, W) -> (B, I): the middle if cropped."""
-    if crop is not None:
-        top, left = ((side - crop) // 2 for side in images.shape[2:])
-        images = images[:, :, top : top + crop, left : left + crop]
-    return images.flatten(1)
+    return (images if crop is None else CenterCrop(crop)(images)).flatten(1)
 
 
 def grid_inputs(images: Tensor, crop: int | None, k: int) -> Tensor:
     """Images uint8 (B, C, H, W) -> (B, I) int16: the middle if cropped, times 2^k."""
     return cropped(images, crop).to(torch.int16) << k
-
-
-def reference(network: FrozenNet, images: Tensor) -> Tensor:
-    """What `network(images)` must be, by definition: one image and one layer at a time, on kept entries, in int64.
-
-    With a head, what `-network.features(images)` must be.
-    """
-    network.check(images)
-    logits = []
-    for x in grid_inputs(images, network.crop, network.k).long():
-        for layer in network.layers:
-            distance, _ = near_far(x, x, layer.weight.long())
-            x = distance.masked_fill(~layer.mask, -1).amax(1) + layer.bias
-        logits.append(-x)
-    width = len(network.layers[-1].bias)
-    return torch.stack(logits).to(torch.int32) if logits else torch.empty(0, width, dtype=torch.int32)

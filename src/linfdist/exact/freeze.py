@@ -1,20 +1,20 @@
 """From a trained network to integers."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ...models import DistNet, DistNetMLP
-from ...nn import CenterCrop, DistLinear, Flatten, LipschitzModule, MeanShift, Normalize
-from ...nn.base import round_up
-from ..checks import check_network
-from ..rounding import rounding_error
+from ..certificates.checks import check_network
+from ..certificates.rounding import rounding_error
+from ..models import PixelNet
+from ..nn import Folded
+from ..nn.base import round_up
 from .bounds import INT32
-from .fold import fold, head_distance
+from .fold import fold_head, head_distance
 from .network import MAX_K, FrozenLayer, FrozenNet, grid_inputs
 from .prune import prune
 
@@ -26,7 +26,7 @@ ELSE = 4  # the grid then
 
 @torch.no_grad()
 def freeze(
-    network: DistNet | DistNetMLP,
+    network: PixelNet,
     k: int | None = None,
     domain: Domain | None = None,
     facts: Mapping[str, Any] | None = None,
@@ -44,7 +44,7 @@ def freeze(
 
     `facts` of the result gets `distance`: no logit of `network`, times its std, is further (in pixels) from this
     network's, in pixels, for any image of the domain; with a head, no logit is further from that of `network`, both as
-    executed. TypeError for anything but a `DistNet` or a `DistNetMLP`.
+    executed. TypeError for networks with layers that have no integer form, such as convolutions.
     """
     _check(network)
     lower, upper = _domain(domain, network.shape)
@@ -59,83 +59,64 @@ def freeze(
     return _at(network, ELSE, lower, upper, facts or {})
 
 
-def _at(network: DistNet | DistNetMLP, k: int, lower: Tensor, upper: Tensor, facts: Mapping[str, Any]) -> FrozenNet:
-    units = 255 * 2**k
-    if isinstance(network, DistNet):
-        rounded, moved = to_grid(network, units)
-    else:
-        rounded, moved, offset, size = _dist_layers(network, network.body, units)
-    crop = next((layer.size for layer in network.body if isinstance(layer, CenterCrop)), None)
-    low, high = (grid_inputs(bound[None], crop, k)[0].long() for bound in (lower, upper))
+def _at(network: PixelNet, k: int, lower: Tensor, upper: Tensor, facts: Mapping[str, Any]) -> FrozenNet:
+    units, folded = 255 * 2**k, fold_network(network)
+    rounded, moved = _to_grid(network, folded, units)
+    low, high = (grid_inputs(bound[None], folded.crop, k)[0].long() for bound in (lower, upper))
     layers: list[FrozenLayer] = []
     for entries in prune(rounded, low, high):
         layers.append(FrozenLayer.fitting(entries.weight, entries.mask, entries.bias, low, high))
         low, high = layers[-1].range
-    away, head = _distance(network, units, moved), None
-    if isinstance(network, DistNet):
+    away, head = _distance(network, folded.std, units, moved), None
+    if network.readout.lipschitz is not None:
         distance = round_up(away)
     else:
-        std = float(network_std(network))
-        scale, shift = units * std, offset / std  # the first one exactly; the second one is off by 2^-50 size at most
-        head = fold(network.head, scale, shift)
-        away = (away + Fraction(size) * Fraction(2) ** -50) / Fraction(std)
-        distance = head_distance(network.head, head, scale, shift, (low, high), away)
+        scale, shift = units * folded.std, folded.offset / folded.std  # exactly; and off by 2^-50 size at most
+        head = fold_head(network.readout, scale, shift)
+        away = (away + Fraction(folded.size) * Fraction(2) ** -50) / Fraction(folded.std)
+        distance = head_distance(network.readout, head, scale, shift, (low, high), away)
     made = {
         **facts,
-        "std": float(network_std(network)),
+        "std": folded.std,
         "distance": distance,
         "weights": sum(weight.numel() for weight, _ in rounded),
         "kept": sum(int(layer.mask.sum()) for layer in layers),
         "neurons": sum(len(bias) for _, bias in rounded),
         "neurons_kept": sum(len(layer.bias) for layer in layers),
     }
-    return FrozenNet(network.shape, crop, k, lower, upper, tuple(layers), made, head)
-
-
-def network_std(network: DistNet | DistNetMLP) -> Fraction:
-    """The std that its logits, or its features, are divided by, as the float it is."""
-    return next(Fraction(layer.std.item()) for layer in network.body if isinstance(layer, Normalize))
+    return FrozenNet(network.shape, folded.crop, k, lower, upper, tuple(layers), made, head)
 
 
 @torch.no_grad()
-def to_grid(network: DistNet, units: int) -> tuple[list[tuple[Tensor, Tensor]], Fraction]:
-    """Weights (O, I) and biases (O,) in units of 1/units pixels, int64; and how far rounding can move a logit."""
-    rounded, moved, offset, size = _dist_layers(network, [*network.body, network.last], units)
-    bias, error = _whole(offset, units, size)
-    rounded[-1] = (rounded[-1][0], bias)
-    return rounded, moved + error
+def fold_network(network: PixelNet) -> Folded:
+    """The dist layers of the network in pixels, up to the logits, or up to the features if a head follows."""
+    folded = Folded(network.shape)
+    network.body.fold(folded)
+    if network.readout.lipschitz is not None:
+        network.readout.fold(folded)
+    return folded
 
 
-def _dist_layers(
-    network: DistNet | DistNetMLP, layers: Iterable[LipschitzModule], units: int
-) -> tuple[list[tuple[Tensor, Tensor]], Fraction, Tensor, float]:
-    """Weights and biases as in `to_grid`, all biases 0; how far rounding can move an output, in units; `offset` (O,),
-    what is still to be added to the current features, in pixels; and `size`, which bounds the terms it is made of.
+@torch.no_grad()
+def to_grid(network: PixelNet, units: int) -> tuple[list[tuple[Tensor, Tensor]], Fraction]:
+    """Weights (O, I) and biases (O,) in whole units of 1/units pixels, int64; and how far rounding can move an output.
+
+    Biases are 0, but for those of the last layer where it gives the logits.
     """
-    std = float(network_std(network))
-    offset, size = torch.zeros(()), 0.0
-    rounded: list[tuple[Tensor, Tensor]] = []
-    moved = Fraction(0)
-    for layer in layers:
-        if isinstance(layer, Normalize):
-            shape = (len(layer.mean), *network.size)
-            offset = -layer.mean.cpu().double().expand(shape).flatten()
-            size = float(offset.abs().max())
-        elif isinstance(layer, DistLinear):
-            weight, error = _whole(std * layer.weight.cpu().double() - offset, units, size)
-            moved += error
-            offset = torch.zeros(len(weight), dtype=torch.float64)
-            size = 0.0
-            if layer.bias is not None:
-                offset = std * layer.bias.cpu().double()
-                size = float(offset.abs().max())
-            rounded.append((weight, torch.zeros(len(weight), dtype=torch.int64)))
-        elif isinstance(layer, MeanShift):
-            shift = std * layer.running_mean.cpu().double()
-            offset, size = offset - shift, size + float(shift.abs().max())
-        elif not isinstance(layer, CenterCrop | Flatten):
-            raise TypeError(f"cannot freeze a layer of type {type(layer).__name__}: its integer form is not known")
-    return rounded, moved, offset, size
+    return _to_grid(network, fold_network(network), units)
+
+
+def _to_grid(network: PixelNet, folded: Folded, units: int) -> tuple[list[tuple[Tensor, Tensor]], Fraction]:
+    rounded, moved = [], Fraction(0)
+    for layer in folded.layers:
+        weight, error = _whole(layer.weight, units, layer.size)
+        rounded.append((weight, torch.zeros(len(weight), dtype=torch.int64)))
+        moved += error
+    if network.readout.lipschitz is not None:
+        bias, error = _whole(folded.offset, units, folded.size)
+        rounded[-1] = (rounded[-1][0], bias)
+        moved += error
+    return rounded, moved
 
 
 def _whole(values: Tensor, units: int, size: float) -> tuple[Tensor, Fraction]:
@@ -151,7 +132,7 @@ def _whole(values: Tensor, units: int, size: float) -> tuple[Tensor, Fraction]:
     return whole.long(), Fraction(float((scaled - whole).abs().max())) + Fraction(unseen)
 
 
-def _distance(network: DistNet | DistNetMLP, units: int, moved: Fraction) -> Fraction:
+def _distance(network: PixelNet, std: float, units: int, moved: Fraction) -> Fraction:
     """How far a logit (or a feature, if there is a head), in pixels, can be from the float32 network's as executed,
     times std.
 
@@ -161,15 +142,12 @@ def _distance(network: DistNet | DistNetMLP, units: int, moved: Fraction) -> Fra
     own = rounding_error(network)
     if not math.isfinite(own):
         raise ValueError("the float network could overflow, so nothing can be said about its distance")
-    return moved / units + network_std(network) * Fraction(own) + Fraction(2) ** -24
+    return moved / units + Fraction(std) * Fraction(own) + Fraction(2) ** -24
 
 
-def _check(network: DistNet | DistNetMLP) -> None:
-    if type(network) not in (DistNet, DistNetMLP):  # a subclass may compute anything
-        raise TypeError(
-            f"only a DistNet or a DistNetMLP can be frozen to integers, not {type(network).__name__}: convolutions are "
-            "not supported, and what a subclass computes is not known"
-        )
+def _check(network: PixelNet) -> None:
+    if not isinstance(network, PixelNet):
+        raise TypeError(f"only networks of linfdist.models can be frozen to integers, not {type(network).__name__}")
     check_network(network)
     for name, tensor in network.state_dict().items():
         if tensor.dtype != torch.float32:

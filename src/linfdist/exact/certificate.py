@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...errors import LinfdistError
-from ...ops.box import dist_box
+from ..errors import LinfdistError
+from ..ops.box import dist_box
 from .bounds import largest
 from .network import FrozenNet, cropped
 
@@ -93,14 +93,14 @@ def certify(network: FrozenNet, images: Tensor, method: str = "box") -> list[Exa
     if network.head is None:
         gap = gaps(logits)
         margins = gap.tolist()
-        levels = (gap - 1).clamp_min(0).div(2 ** (network.k + 1), rounding_mode="floor").clamp_max(255)
+        levels = margin_levels(gap, network.k)
     else:
         margins, levels = [None] * len(images), torch.zeros_like(predictions)
         uncertain = ~box_holds(network, images, predictions, levels)
         if uncertain.any():
             raise Undecided(int(uncertain.nonzero()[0]))
     if method == "box":
-        levels = _box_levels(network, images, predictions, levels)
+        levels = box_levels(network, images, predictions, levels)
     domain = None if network.whole_cube else _domain_sha256(network)
     return [
         ExactCertificate(
@@ -126,6 +126,11 @@ def gaps(logits: Tensor) -> Tensor:
     return best[:, 0] - best[:, 1]
 
 
+def margin_levels(gap: Tensor, k: int) -> Tensor:
+    """The largest whole number n of levels with 2 n 2^k < gap, which the margin proves; 0 if there is none: (B,)."""
+    return (gap - 1).clamp_min(0).div(2 ** (k + 1), rounding_mode="floor").clamp_max(255)
+
+
 def certified_at(network: FrozenNet, logits: Tensor, eps: Fraction) -> Tensor:
     """Where the margin of a network without a head proves the class on the closed eps-ball (pixels of [0, 1]), real
     images included: (B,) bool.
@@ -144,7 +149,7 @@ def _domain_sha256(network: FrozenNet) -> str:
     return image_sha256(torch.cat([network.lower, network.upper]))
 
 
-def _box_levels(network: FrozenNet, images: Tensor, predictions: Tensor, proved: Tensor) -> Tensor:
+def box_levels(network: FrozenNet, images: Tensor, predictions: Tensor, proved: Tensor) -> Tensor:
     """The largest level each image is proved for, by bisection from what is proved already. A smaller ball lies inside
     a larger one, and so do its intervals; in the head up to rounding, but what is returned was proved itself.
     """

@@ -8,17 +8,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..models import PixelNet
-from .checks import check_images, check_network
-from .milp_program import FEASIBILITY, TOLERANCE, Floats, Plain, Program, double
-from .milp_solve import Answer, fixed, import_highs, minimise
+from ...models import PixelNet
+from ...nn.center_crop import centred
+from ..checks import check_images, check_network
+from .program import FEASIBILITY, TOLERANCE, Floats, Plain, Program, double
+from .solve import Answer, fixed, import_highs, minimise
 
 WHOLE_CUBE = 1 + 2 * TOLERANCE  # a radius that is proved without its last bits, and is 1 all the same
 MAX_BINARIES = 10_000  # over the whole cube; around one image most of them are gone
 
 
 @dataclass(frozen=True)
-class Exact:
+class TrueRadius:
     """What is known of the distance from one image to the next class, in pixels.
 
     radius: the prediction is constant on the closed ball of this radius within [0, 1]; 1 is the whole cube. upper: the
@@ -33,12 +34,12 @@ class Exact:
 
 
 def radii(network: PixelNet, x: Tensor, time_limit: float = 60.0) -> Tensor:
-    """The `radius` of `exact_radius` for each image of x (B, C, H, W): (B,) float64."""
-    return torch.tensor([each.radius for each in exact_radius(network, x, time_limit)], dtype=torch.float64)
+    """The `radius` of `true_radius` for each image of x (B, C, H, W): (B,) float64."""
+    return torch.tensor([each.radius for each in true_radius(network, x, time_limit)], dtype=torch.float64)
 
 
 @torch.no_grad()
-def exact_radius(network: PixelNet, x: Tensor, time_limit: float = 60.0) -> list[Exact]:
+def true_radius(network: PixelNet, x: Tensor, time_limit: float = 60.0) -> list[TrueRadius]:
     """How far each image x (B, C, H, W) in [0, 1] is from the nearest image in [0, 1] of another class.
 
     Branch and bound over linear programs. HiGHS (extra `milp`) solves these; every bound is then checked apart from it,
@@ -46,7 +47,7 @@ def exact_radius(network: PixelNet, x: Tensor, time_limit: float = 60.0) -> list
     The program is the network in exact arithmetic; what the network as executed may differ by, E for a logit
     (`rounding_error`), is paid for by counting a class as reached when it comes within 2E of the predicted one.
 
-    time_limit: seconds for an image; what is proved by then is returned. For tiny DistNets: refuses those that could
+    time_limit: seconds per image; what is proved by then is returned. For tiny DistNets: refuses those that could
     need more than MAX_BINARIES binary variables.
     """
     import_highs()
@@ -69,8 +70,9 @@ class _Search:
 
     def __init__(self, network: PixelNet, plain: Plain, image: Tensor, deadline: float) -> None:
         self.network, self.plain, self.image, self.deadline = network, plain, image, deadline
-        offset = [(side - size) // 2 for side, size in zip(image.shape[1:], network.size, strict=True)]
-        self.crop = (slice(None), *(slice(at, at + size) for at, size in zip(offset, network.size, strict=True)))
+        side = plain.crop or max(image.shape)
+        top, left = centred(image.shape, side) if plain.crop else (0, 0)
+        self.crop = (slice(None), slice(top, top + side), slice(left, left + side))
         self.x = double(image[self.crop]).ravel()  # (I,)
         self.outputs = plain.values(self.x)[-1]
         logits = network(image[None])[0]
@@ -80,9 +82,9 @@ class _Search:
         self.upper: float = math.inf
         self.witness: Tensor | None = None
 
-    def run(self) -> Exact:
+    def run(self) -> TrueRadius:
         if not self.precise:  # overflow certifies nothing, nor do weights too large for the solver's arithmetic
-            return Exact(self.prediction, 0.0, math.inf, None)
+            return TrueRadius(self.prediction, 0.0, math.inf, None)
         reach = proved = self.box_radius()
         while proved < WHOLE_CUBE:
             reach = min(1.25 * reach + 0.01, WHOLE_CUBE)
@@ -93,7 +95,7 @@ class _Search:
         radius = min(1.0, max(0.0, proved - TOLERANCE))
         if self.upper <= radius:
             raise RuntimeError(f"proved a radius of {radius}, but a witness is at {self.upper}: please report this")
-        return Exact(self.prediction, radius, self.upper, self.witness)
+        return TrueRadius(self.prediction, radius, self.upper, self.witness)
 
     def box_radius(self) -> float:
         """What interval bounds prove."""

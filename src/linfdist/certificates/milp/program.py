@@ -1,6 +1,5 @@
-"""A DistNet around an image as a mixed-integer linear program."""
+"""A network of distances around an image as a mixed-integer linear program."""
 
-import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -9,9 +8,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..models import DistNet, PixelNet
-from ..nn import CenterCrop, DistLinear, Flatten, MeanShift, Normalize
-from .rounding import rounding_error
+from ...models import PixelNet
+from ...nn import Folded
+from ..rounding import rounding_error
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -58,35 +57,27 @@ class Layer:
 
 @dataclass(frozen=True)
 class Plain:
-    """A DistNet in float64 and in pixels: |(x - m) / s - w| = |x - (m + s w)| / s, so std times the network is made of
-    dist layers alone. Its largest logit is the least output of the last one.
+    """A network of distances in float64 and in pixels (`Folded`). Its largest logit is the least output of the last
+    layer.
     """
 
     layers: list[Layer]
+    crop: int | None
     error: float  # of an output: at most this far from that of the network as executed
     own_error: float  # the part of it that is due to the float64 here
 
     @classmethod
     def of(cls, network: PixelNet) -> "Plain":
-        """For a network that passes `check_network`."""
-        if type(network) is not DistNet:  # a subclass may compute anything
-            raise TypeError(f"method milp is for DistNet only, not for {type(network).__name__}; choose method box")
-        layers: list[Layer] = []
-        mean, std = np.zeros(1), 1.0
-        for module in [*network.body, network.last]:
-            if isinstance(module, Normalize):
-                std = float(module.std)
-                mean = np.repeat(double(module.mean).ravel(), math.prod(network.size))  # (I,)
-            elif isinstance(module, DistLinear):
-                bias = np.zeros(module.out_features) if module.bias is None else double(module.bias)
-                layers.append(Layer(double(module.weight) * std + (0.0 if layers else mean), bias * std))
-            elif isinstance(module, MeanShift):
-                layers[-1] = Layer(layers[-1].weight, layers[-1].shift - double(module.running_mean) * std)
-            elif not isinstance(module, Flatten | CenterCrop):
-                raise TypeError(f"method milp knows no {type(module).__name__}; choose method box")
-        error = rounding_error(network) * std
-        own = error * 2**-50 / torch.finfo(network.last.weight.dtype).eps  # a few operations more, each with 2^-53
-        return cls(layers, error + own, own)
+        """Fold a network that passes `check_network`; TypeError if it does not consist of distances alone."""
+        folded = Folded(network.shape)
+        network.body.fold(folded)
+        network.readout.fold(folded)
+        layers = [Layer(double(layer.weight), np.zeros(len(layer.weight))) for layer in folded.layers]
+        layers[-1] = Layer(layers[-1].weight, double(folded.offset))
+        error = rounding_error(network) * folded.std
+        unit = torch.finfo(next(network.parameters()).dtype).eps
+        own = error * 2**-50 / unit  # a few operations more, each with 2^-53
+        return cls(layers, folded.crop, error + own, own)
 
     def values(self, x: Floats) -> list[Floats]:
         """The output of each layer for pixels x (I,)."""

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...files import load_tensors, save_tensors
+from ..files import load_tensors, save_tensors
 from .head import FrozenHead
 from .network import MAX_K, FrozenLayer, FrozenNet, grid_inputs
 

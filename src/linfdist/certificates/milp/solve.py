@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .milp_program import FEASIBILITY, TOLERANCE, Floats, Program
+from .program import FEASIBILITY, TOLERANCE, Floats, Program
 
 WHOLE = 1e-6  # how far a binary of the relaxation may be from a whole number to be taken for one
 

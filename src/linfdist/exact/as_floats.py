@@ -1,0 +1,60 @@
+"""An exact network in floating point: for attacks, which need gradients. What they find is tested on the integers."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from ..models import Composed
+from ..nn import (
+    CenterCrop,
+    DistLinear,
+    Flatten,
+    Head,
+    LipschitzModule,
+    NearestClass,
+    Normalize,
+    Readout,
+    ScaledLinear,
+    Stack,
+)
+from .network import FrozenNet
+
+
+@torch.no_grad()
+def as_floats(network: FrozenNet) -> Composed:
+    """The float32 network in pixels of [0, 1] that is nearest to an exact one; in eval mode.
+
+    Its logits are those of the exact network over 255 · 2^k (with a head: the same), up to the rounding of float32.
+    """
+    units = 255 * 2.0**network.k
+    channels = network.shape[0]
+    layers: list[LipschitzModule] = [] if network.crop is None else [CenterCrop(network.crop)]
+    layers += [Normalize([0.0] * channels, 1.0), Flatten()]
+    *hidden, last = network.layers
+    for layer in hidden if network.head is None else network.layers:
+        own = DistLinear(layer.weight.shape[1], len(layer.weight), bias=True)
+        assert own.bias is not None
+        _fill(own.weight, layer.weight / units)
+        _fill(own.bias, layer.bias / units)
+        layers.append(own)
+    readout: Readout
+    if network.head is None:
+        readout = nearest = NearestClass(last.weight.shape[1], len(last.weight))
+        _fill(nearest.weight, last.weight / units)
+        _fill(nearest.bias, last.bias / units)
+    else:
+        w1, b1, w2, b2 = network.head.tensors().values()
+        readout = head = Head(w1.shape[1], w1.shape[0], len(b2))
+        _fill_linear(head.hidden, w1 * units, b1)
+        _fill_linear(head.output, w2, b2)
+    return Composed(Stack(*layers), readout, network.shape).eval()
+
+
+def _fill_linear(layer: ScaledLinear, weight: Tensor, bias: Tensor) -> None:
+    _fill(layer.weight, weight * math.sqrt(layer.in_features))  # it is divided by that again
+    _fill(layer.bias, bias)
+
+
+def _fill(parameter: Tensor, values: Tensor) -> None:
+    parameter.copy_(values)

@@ -1,0 +1,70 @@
+"""`linfdist.certify` of exact networks: the same question and the same answer as for float networks."""
+
+import math
+from fractions import Fraction
+
+import torch
+from torch import Tensor
+
+from ..certificates.certificate import Certificate, Eps, certify_any
+from ..certificates.checks import check_labels
+from ..certificates.rounding import round_down
+from ..eps import parse_eps
+from .certificate import METHODS, box_certified_at, box_levels, certified_at, gaps, margin_levels
+from .network import FrozenNet
+
+
+@certify_any.register
+def certify_exact(
+    network: FrozenNet, x: Tensor, eps: Eps | None, y: Tensor | None, method: str, radii: bool
+) -> Certificate:
+    """Certify 8-bit images, uint8 (B, C, H, W), by an exact network.
+
+    Proofs are about all images of the network's domain in the closed ball, those between the 8-bit levels included.
+    Radii are in pixels of [0, 1], rounded down to float64. Boxes know whole levels only, so a radius may be one level
+    less than the one that `certified` speaks of, but never below eps where that is certified.
+    """
+    if method not in METHODS:
+        raise TypeError(f"method = {method!r}: exact networks are certified by {' or '.join(METHODS)}")
+    if not isinstance(x, Tensor):
+        raise TypeError(f"x must be a plain tensor, got {type(x).__name__}")
+    if isinstance(eps, Tensor):
+        raise TypeError("eps as a tensor, one number per pixel, is for float networks only")
+    network.check(x)
+    if y is not None:
+        check_labels(network.classes, y, len(x))
+    exact = None if eps is None else parse_eps(eps)
+    logits = network(x)
+    prediction = logits.argmax(1)
+    certified, radius = torch.zeros_like(prediction, dtype=torch.bool), torch.zeros(len(x), dtype=torch.float64)
+    margin, levels = None, torch.zeros_like(prediction)
+    if network.head is None:
+        gap = gaps(logits)
+        levels = margin_levels(gap, network.k)
+        margin = radius = torch.tensor([_open(each, network.k) for each in gap.tolist()], dtype=torch.float64)
+        certified = certified_at(network, logits, exact) if exact is not None else certified
+    elif method == "margin":
+        raise TypeError("method = 'margin': an exact network with a head is certified by 'box' alone")
+    if method == "box":
+        if exact is not None:
+            rest = (~certified).nonzero()[:, 0]
+            certified[rest] = box_certified_at(network, x[rest], prediction[rest], exact)
+        if radii:
+            radius = torch.maximum(radius, _pixels(box_levels(network, x, prediction, levels)))
+    if exact is not None:
+        radius = torch.where(certified, radius.clamp(min=round_down(exact)), radius)
+        if y is not None:
+            certified = certified & (prediction == y)
+    return Certificate(prediction, radius, None if exact is None else certified, margin)
+
+
+def _open(gap: int, k: int) -> float:
+    """The largest float radius in pixels that is less than gap / 2^(k + 1) levels, where the margin ends; 1 at most."""
+    exact = Fraction(gap, 255 * 2 ** (k + 1))
+    below = round_down(exact)
+    return min(1.0, max(0.0, math.nextafter(below, 0.0) if Fraction(below) == exact else below))
+
+
+def _pixels(levels: Tensor) -> Tensor:
+    """Whole levels in pixels, rounded down."""
+    return torch.tensor([round_down(Fraction(each, 255)) for each in levels.tolist()], dtype=torch.float64)

@@ -1,0 +1,51 @@
+"""A network of one's own layers: whatever declares the contract can be certified, attacked and evaluated."""
+
+from collections.abc import Sequence
+
+from ..nn import LipschitzModule, Logits, Readout, Stack
+from .base import PixelNet
+
+
+class Composed(PixelNet):
+    """A body and a readout, put together: for networks that have no class of their own.
+
+    body: layers from pixels (B, C, H, W) to features (B, F); readout: from features to logits; shape: (C, H, W) of the
+    images. It cannot be saved, because it has no configuration.
+    """
+
+    def __init__(self, body: Stack, readout: Readout, shape: Sequence[int]) -> None:
+        super().__init__((shape[0], shape[1], shape[2]), None)
+        self.body, self._readout, self.config = body, readout, {}
+        self.training = body.training
+
+    @property
+    def readout(self) -> Readout:
+        return self._readout
+
+
+def as_network(model: object, shape: Sequence[int]) -> PixelNet:
+    """Turn what can be certified into a network for images of this shape (C, H, W).
+
+    A network is returned as it is. The outputs of a layer, such as a `Stack`, are taken for logits. TypeError for
+    everything else: nothing is known of its Lipschitz constant, nor of its rounding.
+    """
+    if isinstance(model, PixelNet):
+        return model
+    if not isinstance(model, LipschitzModule):
+        raise TypeError(
+            f"a {type(model).__name__} cannot be certified, because it declares no Lipschitz constant: take a network "
+            "of linfdist.models, or put layers of linfdist.nn into a linfdist.nn.Stack"
+        )
+    body = model if isinstance(model, Stack) else Stack(model).train(model.training)
+    foreign = [type(layer).__name__ for layer in body if not isinstance(layer, LipschitzModule)]
+    if foreign:
+        raise TypeError(
+            f"the stack holds {', '.join(foreign)}, of whose Lipschitz constant and rounding nothing is known: "
+            "nothing can be certified with it"
+        )
+    if len(shape) != 3:
+        raise ValueError(f"need images (B, C, H, W), got images of shape {tuple(shape)}")
+    outputs = body.output_shape(tuple(shape))
+    if len(outputs) != 1:
+        raise ValueError(f"the layers give outputs of shape {outputs} per image: end with logits (classes,)")
+    return Composed(body, Logits(outputs[0]).train(model.training), shape)

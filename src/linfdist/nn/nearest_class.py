@@ -1,0 +1,86 @@
+"""The readout of the plain network: the class whose neurons are nearest wins."""
+
+import math
+from fractions import Fraction
+
+import torch
+from torch import Tensor, nn
+
+from ..ops.box import dist_box
+from ..ops.dist import dist
+from .base import Box, Graph, Rounding, Shape
+from .dist_linear import distance_rounding
+from .folded import Folded
+from .readout import Proves, Readout, largest_alone
+from .rounding import gamma, widened
+
+
+class NearestClass(Readout):
+    """g(x) = −(‖x − w‖ + b), the last layer of Def. 3.2, negated; with several neurons per class, minus their mean.
+
+    z[b, c] = −mean_j (‖x[b] − w[c n + j]‖_p + b[c n + j]),  j < n = per_class        x (B, F) -> (B, classes)
+
+    A mean moves by no more than what it is the mean of, so the readout is 1-Lipschitz whatever n is. Weights start as
+    N(0, 1), biases as 0. With n > 1 sums are rounded, in an order that is not known: bounds get a slack.
+    """
+
+    lipschitz = 1.0
+    holds_distances = True
+
+    def __init__(self, in_features: int, classes: int, per_class: int = 1) -> None:
+        super().__init__()
+        self.in_features, self.per_class = in_features, per_class
+        self.weight = nn.Parameter(torch.randn(classes * per_class, in_features))
+        self.bias = nn.Parameter(torch.zeros(classes * per_class))
+
+    @property
+    def classes(self) -> int:
+        return len(self.weight) // self.per_class
+
+    def forward(self, x: Tensor, p: float | Tensor = math.inf) -> Tensor:
+        y = dist(x, self.weight, p) + self.bias  # (B, classes * per_class)
+        return -y if self.per_class == 1 else -self._by_class(y).mean(2)
+
+    def forward_box(self, box: Box) -> Box:
+        """Bounds (b, classes) of the computed logits."""
+        near, far = (side + self.bias for side in dist_box(box.lower, box.upper, self.weight))
+        if self.per_class == 1:
+            return Box(-far, -near)
+        low, high = self._by_class(-far.double()), self._by_class(-near.double())
+        relative = gamma(self.per_class + 2, torch.finfo(near.dtype).eps / 2) + 2.0**-50 * (self.per_class + 2)
+        slack = relative * torch.maximum(low.abs(), high.abs()).mean(2)
+        return widened(low.mean(2), high.mean(2), slack, near.dtype)
+
+    def bounds(self) -> Proves:
+        def proves(box: Box, best: Tensor, off: float) -> Tensor:
+            return largest_alone(self.forward_box(box), best, off)
+
+        return proves
+
+    def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
+        """Beside the distances, n additions and one division, which together lose less than (n + 2) u of the mean."""
+        distances, n = distance_rounding(self.weight, self.bias, size, unit), self.per_class
+        if n == 1:
+            return distances
+        return Rounding(distances.size, distances.peak * n, distances.error + (n + 2) * unit * distances.size)
+
+    def terms(self, shape: Shape) -> int:
+        return self.weight.numel()
+
+    def fold(self, folded: Folded) -> None:
+        if self.per_class > 1:
+            raise TypeError(f"a readout with {self.per_class} neurons per class has no form in integers yet: train one")
+        folded.distance(self.weight, self.bias)
+
+    def onnx(self, graph: Graph, x: str) -> str:
+        y = graph.node("Add", graph.distances(x, self.weight, 1, self.weight.dtype), graph.constant(self.bias))
+        if self.per_class == 1:
+            return graph.node("Neg", y, name="logits")
+        split = graph.node("Reshape", y, graph.integers(0, self.classes, self.per_class))
+        return graph.node("Neg", graph.node("ReduceMean", split, graph.integers(2), keepdims=0), name="logits")
+
+    def extra_repr(self) -> str:
+        return f"{self.in_features}, {self.classes}, per_class={self.per_class}"
+
+    def _by_class(self, y: Tensor) -> Tensor:
+        return y.unflatten(1, (self.classes, self.per_class))

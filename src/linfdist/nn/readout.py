@@ -1,0 +1,98 @@
+"""The contract of readouts: from the features of a network to its logits, with proofs about the largest one."""
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable
+from fractions import Fraction
+
+import torch
+from torch import Tensor
+
+from .base import Box, Contract, Graph, Rounding
+from .folded import Folded
+
+Proves = Callable[[Box, Tensor, float], Tensor]
+
+
+class Readout(Contract):
+    """The last part of a network: features (B, F) -> logits (B, classes)."""
+
+    holds_distances: bool = False  # see `LipschitzModule`
+
+    @property
+    @abstractmethod
+    def classes(self) -> int:
+        """How many logits there are."""
+
+    @property
+    @abstractmethod
+    def lipschitz(self) -> float | None:
+        """The ℓ∞ Lipschitz constant of the logits in the features, never rounded down; None if there is no useful one.
+
+        A readout with a constant also has a `rounding`, and is certified by its margin in closed form. One without is
+        certified by `bounds` alone.
+        """
+
+    @abstractmethod
+    def forward(self, x: Tensor, p: float | Tensor = math.inf) -> Tensor:
+        """Compute the logits (B, classes) of features (B, F)."""
+
+    @abstractmethod
+    def bounds(self) -> Proves:
+        """Prepare proofs about boxes: what depends on the weights alone is computed here, once.
+
+        The result is called as proves(box, best, off) -> (b,) bool, with a box of computed features, two tensors
+        (b, F), and classes best (b,) int64. It says for which boxes class best[k] has the largest computed logit,
+        without a tie, for all features in the k-th box. `off` is how far a computed logit, if the readout has a
+        Lipschitz constant, or else a computed feature may lie outside the bounds all the same, at either end.
+        """
+
+    def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
+        """Describe the rounding of the logits, as for a layer; only for readouts with a Lipschitz constant."""
+        raise TypeError(f"a {type(self).__name__} has no Lipschitz constant, so its rounding is not asked for")
+
+    def fold(self, folded: Folded) -> None:
+        """Add what the logits are the negation of to a network in pixels, if that consists of distances."""
+        raise TypeError(f"a {type(self).__name__} does not consist of distances alone")
+
+    def onnx(self, graph: Graph, x: str) -> str:
+        """Add the readout's nodes to an ONNX graph; its output must be called `logits`."""
+        raise TypeError(f"a {type(self).__name__} cannot be written as an ONNX file")
+
+
+def largest_alone(logits: Box, best: Tensor, off: float) -> Tensor:
+    """(b,) bool: the lower bound of logit best[k] exceeds all other upper bounds by more than 2 · off.
+
+    logits: (b, classes) each. Bounds that are not finite prove nothing.
+    """
+    lower, upper = logits.lower.double(), logits.upper.double()
+    own = lower.gather(1, best[:, None])
+    others = upper.scatter(1, best[:, None], -torch.inf)
+    finite = (lower.isfinite() & upper.isfinite()).all(1)
+    return (own - others > 2 * off).all(1) & finite
+
+
+class Logits(Readout):
+    """The features themselves are the logits: what a stack of layers is read out by."""
+
+    lipschitz = 1.0
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self._classes = classes
+
+    @property
+    def classes(self) -> int:
+        return self._classes
+
+    def forward(self, x: Tensor, p: float | Tensor = math.inf) -> Tensor:
+        return x
+
+    def bounds(self) -> Proves:
+        return largest_alone
+
+    def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
+        return Rounding.of(size, 0, unit)
+
+    def onnx(self, graph: Graph, x: str) -> str:
+        return graph.node("Identity", x, name="logits")

@@ -1,0 +1,36 @@
+"""Arithmetic with rounding errors: what layers, readouts and certificates share."""
+
+import math
+from fractions import Fraction
+
+import torch
+from torch import Tensor
+
+from .base import Box
+
+UP, DOWN = 1 + 2.0**-50, 1 - 2.0**-50  # factors that outweigh a few roundings of float64
+
+
+def largest(tensor: Tensor) -> Fraction:
+    """Find max |t|, exactly and without a copy of the tensor; ValueError if it is not finite."""
+    low, high = (end.item() for end in torch.aminmax(tensor.detach())) if tensor.numel() else (0.0, 0.0)
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise ValueError("the network has weights that are not finite, so nothing can be certified with it")
+    return Fraction(max(-low, high, 0.0))
+
+
+def gamma(count: int, unit: float) -> float:
+    """γ_n = n u / (1 − n u), rounded up: the relative error of n roundings in a row; infinity if there are too many."""
+    return math.inf if count * unit > 0.5 else count * unit / (1 - count * unit) * UP
+
+
+def widened(lower: Tensor, upper: Tensor, slack: Tensor, dtype: torch.dtype) -> Box:
+    """Move float64 bounds outwards by a slack >= 0, and round them outwards to `dtype`.
+
+    The slack grows by 2^40 times the smallest normal number of `dtype`, far more than flushing denormal numbers to zero
+    can cost. Whoever computes the bounds in float64 adds the rounding of that to the slack.
+    """
+    apart = slack * UP + 2.0**40 * torch.finfo(dtype).tiny
+    low, high = (lower - apart) - lower.abs() * 2.0**-50, (upper + apart) + upper.abs() * 2.0**-50
+    infinity = torch.tensor(math.inf, dtype=dtype, device=lower.device)
+    return Box(torch.nextafter(low.to(dtype), -infinity), torch.nextafter(high.to(dtype), infinity))

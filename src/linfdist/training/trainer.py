@@ -1,0 +1,208 @@
+"""A training in memory: a recipe, images and labels in, weights out. Files, signals and terminals are the loop's."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from ..data import Dataset, Info
+from ..errors import LinfdistError
+from ..models import PixelNet
+from ..models.saved import load_into
+from ..recipes import Recipe
+from .average import Average
+from .batches import Batches
+from .distributed import Workers
+from .objective import Objective, build_network, start_network
+from .optim import DistAdam
+from .schedule import State, state_at, total_steps
+
+WATCHED_IMAGES = 1000  # of the training set, to look at during training if the recipe holds none out
+Sums = dict[str, float]
+
+
+class Diverged(LinfdistError, RuntimeError):
+    """The loss or a weight is no longer a finite number. `step` is the step that made it so."""
+
+    def __init__(self, message: str, step: int) -> None:
+        super().__init__(message)
+        self.step = step
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a training is at the end of an epoch."""
+
+    step: int  # steps done
+    total: int  # steps of the whole training
+    epoch: float
+    loss: float  # mean over the epoch
+    train_accuracy: float  # percent, mean over the epoch
+    p: float
+    lr: float
+
+
+class Trainer:
+    """Everything that one training holds: network, objective, optimiser, batches and the mean of the weights.
+
+    dataset: the training images, of which the recipe's `holdout` are set aside. info: what the network is built for.
+    resumed: the weights will come from `load_state`, so the recipe's `start` is not read, and may be gone.
+    Initialisation, order and augmentation follow from the recipe's seed and the step alone; torch's own generator is
+    left as it was.
+    """
+
+    def __init__(
+        self, recipe: Recipe, dataset: Dataset, info: Info, workers: Workers | None = None, resumed: bool = False
+    ) -> None:
+        recipe.check_images(*info.shape[1:])
+        self.recipe, self.workers = recipe, workers or Workers()
+        images, labels = dataset.images, dataset.labels
+        chosen = _spread(recipe.holdout or WATCHED_IMAGES, len(images))
+        self.watched = (images[chosen], labels[chosen])  # held out, or else training images
+        if recipe.holdout:
+            kept = torch.ones(len(images), dtype=torch.bool)
+            kept[chosen] = False
+            images, labels = images[kept], labels[kept]
+        if info.num_classes < 2 or len(labels.unique()) < 2:
+            raise ValueError(f"{info.name}: all training images are of one class; a classifier needs at least two")
+        self.batches = Batches(images, labels, recipe, self.workers)
+        self.total = total_steps(recipe, self.batches.steps_per_epoch)
+
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(recipe.seed)
+            self.network = (build_network if resumed else start_network)(recipe, info)
+        self.average = Average(self.network, recipe.average)
+        self.objective = Objective(recipe, self.network).to(self.workers.device)
+        self.shared: nn.Module = self.objective  # or a wrapper that averages gradients over processes
+        self.optimiser = DistAdam(
+            self.objective.named_parameters(),
+            lp=self.objective.dist_weights() if recipe.decay == "lp" else set(),
+            lr_factors=self.objective.lr_factors(),
+            beta1=recipe.beta1,
+            beta2=recipe.beta2,
+            eps=recipe.adam_eps,
+            weight_decay=0.0 if recipe.decay == "none" else recipe.weight_decay,
+        )
+        self.done = 0  # steps
+        self.sums = no_sums()  # of this epoch and this process
+
+    @property
+    def state(self) -> State:
+        """The settings of the next step."""
+        return state_at(self.recipe, self.done, self.batches.steps_per_epoch)
+
+    @property
+    def finished(self) -> bool:
+        """Whether all steps are done."""
+        return self.done >= self.total
+
+    @property
+    def epoch_ended(self) -> bool:
+        """Whether the last step was the last of an epoch, or of the training."""
+        return self.finished or self.done % self.batches.steps_per_epoch == 0
+
+    def step(self, state: State | None = None) -> float:
+        """Do one step and return its loss. `state`: other settings than the schedule's."""
+        state = state or self.state
+        x, y = self.batches.at(self.done)
+        loss, correct = self.differentiate(x, y, state)
+        self.update(state)
+        self.done += 1
+        self.sums["loss"] += loss * len(y)
+        self.sums["correct"] += correct
+        self.sums["seen"] += len(y)
+        return loss
+
+    def differentiate(self, x: Tensor, y: Tensor, state: State) -> tuple[float, int]:
+        """Compute the gradients of a batch; return its loss, and how many images are classified correctly."""
+        self.objective.train()
+        loss, z = self.shared(x, y, state)
+        value = float(loss.detach())
+        if not math.isfinite(value):
+            raise self._diverged(f"the loss became {value} at", self.done)
+        self.optimiser.zero_grad()
+        loss.backward()
+        return value, int((z.detach().argmax(1) == y).sum())
+
+    def update(self, state: State) -> None:
+        """Move the weights by their gradients, and their mean if the recipe has one and p is infinite."""
+        self.optimiser.step(state.lr, state.p)
+        if self.recipe.average and math.isinf(state.p):
+            self.average.update()
+
+    def end_epoch(self) -> Progress:
+        """Return the sums of the epoch that ends here, over all processes, and begin new ones."""
+        self.check_weights()
+        sums, self.sums = self.workers.sum(self.sums), no_sums()
+        seen = max(sums["seen"], 1)
+        last = state_at(self.recipe, self.done - 1, self.batches.steps_per_epoch)
+        return Progress(
+            step=self.done,
+            total=self.total,
+            epoch=self.done / self.batches.steps_per_epoch,
+            loss=sums["loss"] / seen,
+            train_accuracy=100 * sums["correct"] / seen,
+            p=last.p,
+            lr=last.lr,
+        )
+
+    def finish(self) -> PixelNet:
+        """Return the trained network: the mean of the weights if the recipe has one, in eval mode."""
+        self.average.apply()
+        return self.network.eval()
+
+    def check_weights(self) -> None:
+        """Raise Diverged if a weight is not finite, although the loss was."""
+        for name, parameter in self.objective.named_parameters():
+            if not parameter.isfinite().all():
+                raise self._diverged(f"{name} has values that are not finite after", self.done - 1)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return all tensors that a resumed training needs: weights, moments of Adam, and the mean of the weights."""
+        parts = {
+            "model": self.objective.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "average": self.average.means,
+        }
+        return {f"{part}/{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}
+
+    def load_state(self, tensors: Mapping[str, Tensor], step: int, sums: Sums, path: Path) -> None:
+        """Resume from what `state_dict` gave after `step` steps. `path` is where it came from, for error messages."""
+        parts: dict[str, dict[str, Tensor]] = {"model": {}, "optimiser": {}, "average": {}}
+        for name, tensor in tensors.items():
+            part, _, rest = name.partition("/")
+            if part not in parts:
+                raise ValueError(f"{path} is not a checkpoint: it has a tensor {name!r}")
+            parts[part][rest] = tensor
+        self.average.means = {}
+        if parts["average"]:  # through the network, to see that they fit and to be on its device
+            load_into(self.network, parts["average"], path)
+            self.average.means = {name: tensor.clone() for name, tensor in self.network.state_dict().items()}
+        load_into(self.objective, parts["model"], path)
+        try:
+            self.optimiser.load_state_dict(parts["optimiser"], step)
+        except ValueError as error:
+            raise ValueError(f"{path} does not fit this run: {error}") from None
+        self.done, self.sums = step, sums
+
+    def _diverged(self, what: str, step: int) -> Diverged:
+        state = state_at(self.recipe, step, self.batches.steps_per_epoch)
+        return Diverged(
+            f"{what} step {step} (epoch {state.epoch:.2f}, p = {state.p:.4g}, lr = {state.lr:.3g}). "
+            f"Lower the learning rate (lr = {self.recipe.lr:g}) or lengthen the p-ramp (e2 = {self.recipe.e2:g})",
+            step,
+        )
+
+
+def no_sums() -> Sums:
+    """Return the sums of an epoch that begins."""
+    return {"loss": 0.0, "correct": 0.0, "seen": 0.0}
+
+
+def _spread(count: int, images: int) -> Tensor:
+    """Return the indices of so many images, evenly spaced: a data set may be sorted by class."""
+    count = min(count, images)
+    return torch.arange(count) * images // max(count, 1)

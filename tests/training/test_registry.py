@@ -1,0 +1,92 @@
+"""What is declared once agrees with what uses it: losses, their keys, and the networks of recipes."""
+
+import typing
+
+import pytest
+import torch
+
+from linfdist import models, recipes
+from linfdist.data import Info
+from linfdist.models.config import CLASSES, MODELS
+from linfdist.recipes import Recipe
+from linfdist.recipes.losses import KEYS, LOSSES, READOUTS, Geometric, WarmUp
+from linfdist.training.losses import LOSSES as FORMULAS
+from linfdist.training.objective import Objective, build_network
+from linfdist.training.schedule import state_at
+
+INFO = Info("noise", "noise", (1, 6, 6), 3, 8, 0, (0.5,), 0.3)
+VALUES = {"threshold": "0.4", "kappa": 0.5, "eps_train": "0.1", "ce_start": 0.5, "ce_end": 0.1}
+
+
+def choices(key: str) -> tuple[str, ...]:
+    return typing.get_args(Recipe.model_fields[key].annotation)
+
+
+def recipe_for(loss: str, model: str) -> Recipe:
+    values = {key: VALUES[key] for key in LOSSES[loss].required}
+    sizes = {"width": 4, "depth": 6, "e1": 2, "e2": 4, "e3": 2}
+    labels = {"name": "mine", "source": "ours", "data": "./noise", "eps": "0.1"}
+    return Recipe.model_validate({**labels, **sizes, **values, "loss": loss, "model": model})
+
+
+def test_recipes_and_networks_have_one_list_of_names():
+    assert choices("model") == tuple(MODELS) == tuple(READOUTS)
+    assert [CLASSES[network.__name__] for network in MODELS.values()] == list(MODELS.values())
+
+
+def test_recipes_and_formulas_have_one_list_of_losses():
+    assert choices("loss") == tuple(LOSSES) == tuple(FORMULAS)
+
+
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_declared_keys_are_those_of_the_schema(loss):
+    fields = Recipe.model_fields
+    assert set(loss.keys) <= fields.keys()
+    assert all(fields[key].default is None for key in loss.required)
+    assert all(fields[key].default is not None for key in loss.optional)
+    for kind in loss.schedule.values():
+        used = (kind.key,) if isinstance(kind, WarmUp) else (kind.start, kind.end)
+        assert isinstance(kind, WarmUp | Geometric)
+        assert set(used) <= set(loss.keys)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("model", MODELS)
+def test_every_loss_trains_the_networks_it_declares_and_no_others(loss, model):
+    if LOSSES[loss].readout != READOUTS[model]:
+        with pytest.raises(ValueError, match=f"loss = '{loss}': must be .* for model = '{model}'"):
+            recipe_for(loss, model)
+        return
+    recipe = recipe_for(loss, model)
+    objective = Objective(recipe, build_network(recipe, INFO)).train()
+    state = state_at(recipe, 3, 1)
+    assert state.loss.keys() == LOSSES[loss].schedule.keys()
+    value, logits = objective(torch.rand(8, 1, 6, 6), torch.arange(8) % 3, state)
+    value.backward()
+    assert logits.shape == (8, 3)
+    assert all(parameter.grad is not None for parameter in objective.parameters())
+    names = dict(objective.named_parameters()).keys()
+    assert objective.lr_factors().keys() <= names
+    assert objective.dist_weights() < names
+    assert {name.split(".")[0] for name in names} <= {"network", loss}  # the names that checkpoints have
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_loss_reads_no_key_that_it_does_not_declare(loss):
+    """Keys of other losses are either refused, or idle."""
+    model = next(model for model, readout in READOUTS.items() if readout == LOSSES[loss].readout)
+    recipe = recipe_for(loss, model)
+    for key in set(KEYS) - set(LOSSES[loss].keys):
+        given = VALUES.get(key, 0.5)
+        with pytest.raises(recipes.RecipeError, match=f"{key} = "):
+            recipe.override({key: given})
+        assert getattr(recipe, key) is None or key in recipe.idle()
+
+
+def test_arguments_of_a_network_come_from_the_keys_of_its_recipe():
+    recipe = recipe_for("ibp", "dist_net_mlp").override({"head": 7, "mean_shift": False, "crop": 5})
+    config = build_network(recipe, INFO).config
+    assert {key: config[key] for key in ("head", "mean_shift", "crop", "width", "depth", "identity_init")} == {
+        "head": 7, "mean_shift": False, "crop": 5, "width": 4, "depth": 6, "identity_init": True,
+    }  # fmt: skip
+    assert models.from_config(config).config == config
