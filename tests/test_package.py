@@ -26,7 +26,7 @@ HOUSE = """
 | `reproduce` | `report` `evaluate` `training` `zoo` `models` `machine` |
 | `bench` | `training` `exact` `certificates` `attacks` `models` `machine` `ops` |
 | `report` | nothing: it reads rows, never networks |
-| `evaluate` | `certificates` `attacks` `models` `machine` |
+| `evaluate` | `exact` `certificates` `attacks` `models` `machine` |
 | `export` | `exact` `certificates` `models` `nn` |
 | `exact` | `certificates` `models` `nn` `ops` |
 | `certificates` | `models` `nn` `ops` |
@@ -39,7 +39,7 @@ HOUSE = """
 | `ops` | nothing, not even leaves |
 | `runs` | `rows` `recipes` `files` `numbers` `eps` `errors` |
 | `rows` | `files` `numbers` `eps` `errors` |
-| `recipes` | `eps` `errors` |
+| `recipes` | `files` `eps` `errors` |
 | `data` | `files` `errors` |
 | `files` | `errors` |
 | `numbers` | `eps` `errors` |
@@ -166,6 +166,26 @@ def test_what_is_shipped_knows_nothing_of_the_repository(file):
 def test_the_ops_import_no_package_of_the_command_line(file):
     third_party = {name.split(".")[0] for name in imported(file)} & {"typer", "rich", "numpy", "sklearn", "pydantic"}
     assert third_party == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "below"),
+    [
+        ("numbers", set()),
+        ("files", set()),
+        ("rows", {"eps", "files", "numbers"}),
+        ("runs", {"eps", "files", "rows", "recipes"}),
+    ],
+)
+def test_rows_and_runs_are_leaves(name, below):
+    used = {each.split(".")[1] for each in imported(SOURCE / f"{name}.py") if each.startswith("linfdist.")}
+    assert used <= below
+
+
+@pytest.mark.parametrize("file", sorted((SOURCE / "report").glob("*.py")), ids=lambda file: file.name)
+def test_reports_read_rows_never_networks(file):
+    used = {each.split(".")[1] for each in imported(file) if each.startswith("linfdist.")}
+    assert not used & {"models", "nn", "ops", "attacks", "certificates", "evaluate", "training", "zoo", "exact"}
 
 
 @pytest.mark.parametrize("name", ["reference", "native"])

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from linfdist.evaluate.summary import Row
 from linfdist.files import write_atomically
+from linfdist.rows import Row
 
 POINTS = 200
 _DIGITS = 10**6
@@ -18,10 +18,7 @@ def radii(rows: Sequence[Row], eps: float) -> list[float]:
     radii[k]: a radius, rounded down, that at least (k + 1)/200 of all images are proved to have; errors count as 0.
     A certified image has eps, even where its radius, rounded down to a float, is a little less.
     """
-    proved = [
-        (max(row["radius"], eps) if row["certified"] else row["radius"]) if row["prediction"] == row["label"] else 0.0
-        for row in rows
-    ]
+    proved = [(max(row.radius, eps) if row.certified else row.radius) if row.correct else 0.0 for row in rows]
     ordered = sorted(proved, reverse=True)
     return [ordered[-(-(k + 1) * len(rows) // POINTS) - 1] * _DIGITS // 1 / _DIGITS for k in range(POINTS)]
 

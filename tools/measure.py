@@ -1,23 +1,21 @@
 """Measure what a card claims: the same way when a network joins the zoo and whenever it is measured again."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from linfdist import models
 from linfdist.attacks import attack
 from linfdist.data import Dataset
-from linfdist.eps import parse_eps
-from linfdist.evaluate import BATCH, Shard, Violated, evaluate, violations
-from linfdist.evaluate.finished import Finished
+from linfdist.evaluate import BATCH, Violated, evaluate, violations
+from linfdist.evaluate.examine import attempt
 from linfdist.evaluate.progress import Bar
-from linfdist.evaluate.rows import as_pixels, predictions
-from linfdist.evaluate.summary import Row
-from linfdist.models import PixelNet
-from linfdist.zoo.cards import Attacked
+from linfdist.evaluate.subject import Subject, subject_of
+from linfdist.rows import Row
+from linfdist.runs import Run
+from linfdist.zoo.cards import Survivors
 
 METHOD = "box"
 CERTIFIED = 1000  # of the images that cannot be broken are attacked all the same: a broken one would disprove the proof
@@ -31,8 +29,8 @@ class Measured:
     clean: float
     certified: float
     mean_radius: float
-    pgd20: Attacked
-    strongest: Attacked
+    pgd20: Survivors
+    strongest: Survivors
     rows: list[Row]
 
 
@@ -42,36 +40,33 @@ def measure(model_file: Path, test_set: Dataset, eps: str, out: Path, show_progr
 
     A certified image that is broken raises `Violated`.
     """
-    network = models.load(model_file)
-    summary: dict[str, Any] = evaluate(
-        network, test_set, eps, out, model_file, method=METHOD, show_progress=show_progress
-    ).summary
-    rows = Finished(out, Shard()).rows(range(summary["n"]), [])
-    chosen, which = choose(rows)
-    attacked = {}
+    subject = subject_of(models.load(model_file), test_set.images.shape[1:])
+    summary = evaluate(subject, test_set, eps, out, model_file, method=METHOD, show_progress=show_progress).summary
+    rows = {row.index: row for row in Run(out).rows}
+    chosen, which = choose(list(rows.values()))
+    survivors = {}
     for name in ("pgd", "strong"):
-        _attack(network, test_set, eps, chosen, name, show_progress)
-        if found := violations(rows, eps):
+        rows |= _attack(subject, test_set, eps, [rows[row.index] for row in chosen], name, show_progress)
+        if found := violations(rows.values(), eps):
             raise Violated(found, [])
-        broken = sum(row["attacks"][name]["broken"] for row in chosen)
-        right = sum(row["prediction"] == row["label"] for row in rows)
-        attacked[name] = Attacked(attack=name, percent=100 * (right - broken) / len(rows), images=which)
+        broken = sum(rows[row.index].attacks[name].broken for row in chosen)
+        right = sum(row.correct for row in rows.values())
+        survivors[name] = Survivors(attack=name, percent=100 * (right - broken) / len(rows), images=which)
     return Measured(
         n=summary["n"],
         clean=summary["clean"],
         certified=summary["certified"],
         mean_radius=summary["mean_radius"],
-        pgd20=attacked["pgd"],
-        strongest=attacked["strong"],
-        rows=rows,
+        pgd20=survivors["pgd"],
+        strongest=survivors["strong"],
+        rows=list(rows.values()),
     )
 
 
 def choose(rows: Sequence[Row]) -> tuple[list[Row], str]:
     """Choose the rows to attack, and say in words which these are."""
-    right = [row for row in rows if row["prediction"] == row["label"]]
-    open_ = [row for row in right if not row["certified"]]
-    certified = sorted((row for row in right if row["certified"]), key=lambda row: row["radius"])
+    open_ = [row for row in rows if row.correct and not row.certified]
+    certified = sorted((row for row in rows if row.certified), key=lambda row: row.radius)
     weakest = certified[:CERTIFIED]
     which = f"all {len(open_):,} that are right but not certified, and "
     which += f"the {len(weakest):,} of smallest radius of the certified ones"
@@ -79,19 +74,16 @@ def choose(rows: Sequence[Row]) -> tuple[list[Row], str]:
 
 
 def _attack(
-    network: PixelNet, test_set: Dataset, eps: str, rows: Sequence[Row], name: str, show_progress: bool
-) -> None:
-    """Enter the attack's results into the rows."""
-    search = attack(name)
+    subject: Subject, test_set: Dataset, eps: str, rows: Sequence[Row], name: str, show_progress: bool
+) -> dict[int, Row]:
+    """The rows, by index, with the results of this attack."""
+    search, done = attack(name), {}
     with Bar(f"{test_set.name} {name}", len(rows), 0, show_progress) as bar:
         for start in range(0, len(rows), BATCH):
             batch = rows[start : start + BATCH]
-            indices = torch.tensor([row["index"] for row in batch])
-            x, y = as_pixels(network, test_set.images[indices]), test_set.labels[indices]
-            found = search(network, x, y.to(x.device), parse_eps(eps))
-            classes = predictions(network, found.images)
-            for row, broken, size, prediction in zip(
-                batch, found.broken.tolist(), found.size.tolist(), classes, strict=True
-            ):
-                row["attacks"][name] = {"broken": broken, "prediction": prediction, "size": size}
+            indices = torch.tensor([row.index for row in batch])
+            _, tried = attempt(subject, search, test_set.images[indices], test_set.labels[indices], eps)
+            for row, each in zip(batch, tried, strict=True):
+                done[row.index] = replace(row, attacks={**row.attacks, name: each})
             bar.advance(len(batch))
+    return done

@@ -16,8 +16,8 @@ from typing import Any
 from linfdist import zoo
 from linfdist.bench import Report
 from linfdist.files import write_atomically
+from linfdist.numbers import down, nearest, up, written
 from linfdist.recipes import Recipe, setting
-from linfdist.report.digits import down, nearest, up, written
 from linfdist.reproduce.beside import paper_certified
 from linfdist.reproduce.compare import NETWORKS, compare, spread
 from linfdist.reproduce.plan import SCALES, numbers, plan

@@ -16,7 +16,7 @@ from linfdist import recipes
 from linfdist.machine import in_words
 from linfdist.recipes import Recipe
 from linfdist.reproduce.rows import Percent, append, read_lines
-from linfdist.runs import FinishedRun, read_run
+from linfdist.runs import Run
 
 from . import attempt
 
@@ -44,15 +44,15 @@ class Experiment(BaseModel):
         return recipe
 
 
-def experiment(run: FinishedRun) -> Experiment:
+def experiment(run: Run) -> Experiment:
     """Make the row of a finished run; ValueError if it held no images out, so that its numbers mean nothing."""
     if not run.recipe.holdout:
         raise ValueError(f"{run.folder} held no images out: train with --set holdout=5000 to compare it with others")
-    last = run.epochs[-1] if run.epochs else {}
+    last = run.metrics[-1] if run.metrics else {}
     if not {"certified", "clean"} <= last.keys():
         raise ValueError(f"{run.folder} has no certified accuracy in its last epoch: train it with `linfdist train`")
     return Experiment(
-        name=run.folder.resolve().name,
+        name=run.name,
         recipe=run.recipe,
         certified=float(last["certified"]),
         clean=float(last["clean"]),
@@ -84,7 +84,9 @@ def keep(folders: Sequence[Path], path: Path) -> list[Experiment]:
     known = [_identity(row) for row in read(path)]
     new: list[Experiment] = []
     for folder in folders:
-        row = experiment(read_run(folder))
+        run = Run(folder)
+        run.check_trained()
+        row = experiment(run)
         if _identity(row) not in known:
             known.append(_identity(row))
             new.append(row)

@@ -8,12 +8,10 @@ from pathlib import Path
 
 from linfdist import data, models
 from linfdist.eps import parse_eps
-from linfdist.evaluate.settings import file_sha256
-from linfdist.files import write_atomically
+from linfdist.files import file_sha256, write_atomically
 from linfdist.machine import in_words
 from linfdist.models import count_parameters, save
-from linfdist.models.saved import FILE
-from linfdist.runs import read_run
+from linfdist.runs import MODEL, Run
 from linfdist.zoo.cards import NAME, Card
 from linfdist.zoo.shelf import FILES, names
 
@@ -43,12 +41,13 @@ def add(
         raise ValueError(f"name = {name!r}: must be lower-case letters, digits, dots and dashes, such as mnist-0.3-mlp")
     if name in names(target) and not replace:
         raise FileExistsError(f"{name} is in the zoo: choose another name, or say that it shall be replaced")
-    trained = read_run(run)
+    trained = Run(run)
+    trained.check_trained()
     recipe = trained.recipe
     if recipe.data not in data.NAMES:
         raise ValueError(f"{run} was trained on {recipe.data}: the zoo is for {', '.join(data.NAMES)}")
     network, header = models.load(trained.model_file), {"recipe": recipe.name}
-    rounded = run / COMPACT / FILE
+    rounded = run / COMPACT / MODEL
     rounded.parent.mkdir(exist_ok=True)
     save(network, rounded, header, compact=True)  # the same bytes every time, so that a measurement can resume
     sha256 = file_sha256(rounded)
@@ -80,7 +79,7 @@ def add(
         stored.unlink()
         raise ValueError(f"{stored} would not be what was measured: {rounded} has changed meanwhile; call again")
     if results is not None:
-        curve.write(results / "curves" / f"{name}.json", measured.rows, float(parse_eps(recipe.eps)), trained.epochs)
+        curve.write(results / "curves" / f"{name}.json", measured.rows, float(parse_eps(recipe.eps)), trained.metrics)
     write_atomically(target / f"{name}.json", card.model_dump_json(indent=2) + "\n")
     return card
 

@@ -1,21 +1,31 @@
-"""Files that are written whole or not at all. Tensors go into safetensors with a JSON header: no pickle, ever."""
+"""Files that are written whole or not at all, and JSON that is read strictly and within limits.
+
+Tensors go into safetensors with a JSON header: no pickle, ever.
+"""
 
 import errno
+import hashlib
 import json
+import math
 import os
 import re
 import shutil
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 HEADER = "linfdist"
-MODEL_FILE = "model.safetensors"  # the network in the folder of a run
+MOST_BYTES = 8 * 2**20  # of JSON that is read in one piece
+MOST_LINE_BYTES = 64 * 2**10  # of one line of JSON
+MOST_DIGITS = 20  # of an integer
+MOST_LEVELS = 32  # of lists and objects inside one another
+_TOO_DEEP = f"has more than {MOST_LEVELS} levels of lists and objects"
 
 
 @contextmanager
@@ -108,10 +118,111 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise ValueError(f"{path} is not a safetensors file, or is damaged ({error})") from None
     if HEADER not in metadata:
         raise ValueError(f"{path} is a safetensors file, but was not written by linfdist: it has no {HEADER!r} header")
-    try:
-        header = json.loads(metadata[HEADER])
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} has a damaged header ({error})") from None
+    if len(metadata[HEADER]) > MOST_BYTES:
+        raise ValueError(f"{path} has a header of more than {MOST_BYTES:,} bytes")
+    header = parse_json(metadata[HEADER], f"{path}, header")
     if not isinstance(header, dict):
-        raise ValueError(f"{path} has a header that is not a JSON object")
+        raise ValueError(f"{path}, header: must be a JSON object, got {excerpt(header)}")
     return tensors, header
+
+
+def parse_json(text: str | bytes, where: str) -> Any:
+    """The value of a JSON text; ValueError starts with `where` and says what is wrong.
+
+    Stricter than JSON itself: no NaN or infinity, no number beyond all floats, no integer of more than 20 digits, no
+    key twice, no more than 32 levels, and no half of a surrogate pair in a string.
+    """
+    try:
+        value = json.loads(
+            text.decode() if isinstance(text, bytes) else text,
+            parse_constant=_no_number, parse_float=_float, parse_int=_int, object_pairs_hook=_object,
+        )  # fmt: skip
+        _check_value(value)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{where}: is not valid JSON ({error})") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"{where}: is not valid JSON (it is not UTF-8)") from None
+    except RecursionError:
+        raise ValueError(f"{where}: {_TOO_DEEP}") from None
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+    return value
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    """The object in a JSON file, read by `parse_json`; ValueError names the file."""
+    with open(path, "rb") as file:
+        content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise ValueError(f"{path}: has more than {MOST_BYTES:,} bytes")
+    value = parse_json(content, str(path))
+    if not isinstance(value, dict):
+        raise ValueError(f"{path}: must be a JSON object, got {excerpt(value)}")
+    return value
+
+
+def read_lines(path: Path, most_bytes: int = MOST_LINE_BYTES) -> Iterator[tuple[str, bytes]]:
+    """Each line of a file, after the words that say where it is; ValueError names a line that is too long.
+
+    One line is in memory at a time, however large the file is. Only the last line may lack its end.
+    """
+    with open(path, "rb") as file:
+        for number, line in enumerate(iter(lambda: file.readline(most_bytes + 1), b""), start=1):
+            where = f"{path}, line {number}"
+            if len(line) > most_bytes:
+                raise ValueError(f"{where}: has more than {most_bytes:,} bytes")
+            yield where, line
+
+
+def file_sha256(path: Path) -> str:
+    """The sha256 of a file's bytes."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def excerpt(value: object) -> str:
+    """A value for a message: the beginning of it, on one line."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:60] + "…"
+
+
+def _no_number(word: str) -> NoReturn:
+    raise ValueError(f"is not valid JSON ({word} is no JSON number)")
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"has {text[:60]}, which is beyond all floats")
+    return value
+
+
+def _int(text: str) -> int:
+    if len(text) > MOST_DIGITS:
+        raise ValueError(f"has {text[:MOST_DIGITS]}…, an integer of more than {MOST_DIGITS} digits")
+    return int(text)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        twice, _ = Counter(name for name, _ in pairs).most_common(1)[0]
+        raise ValueError(f"has the key {excerpt(twice)} twice")
+    return value
+
+
+def _check_value(value: Any) -> None:
+    """Raise ValueError for too many levels, and for text that no file can hold."""
+    level = [value]
+    for _ in range(MOST_LEVELS + 1):
+        for text in (each for each in level if isinstance(each, str) and not each.isascii()):
+            if any("\ud800" <= letter <= "\udfff" for letter in text):
+                raise ValueError(f"has half of a surrogate pair in {excerpt(text)}")
+        inside = [[*each.keys(), *each.values()] if isinstance(each, dict) else each for each in level]
+        level = [each for some in inside if isinstance(some, list) for each in some]
+        if not level:
+            return
+    raise ValueError(_TOO_DEEP)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from linfdist.certificates.box import ball
 from linfdist.nn import Box
-from linfdist.nn.base import round_up
+from linfdist.numbers import round_up
 
 from ..nn.samples import assert_encloses, points_of
 from .nets import head_net, images, random_net

@@ -4,18 +4,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-_RESULT = ("broken", "prediction", "size")
+from linfdist.rows import Attempt, Row
 
 
-def row(index: int = 0, label: int = 1, prediction: int = 1, radius: float = 0.2, **more: Any) -> dict[str, Any]:
+def row(index: int = 0, label: int = 1, prediction: int = 1, radius: float = 0.2, **more: Any) -> Row:
     """A row; attacks: name = (broken, prediction, size)."""
-    attacks = more.pop("attacks", {})
-    return {
-        "index": index, "label": label, "prediction": prediction, "margin_radius": min(0.1, radius), "radius": radius,
-        "certified": False,
-        "attacks": {name: dict(zip(_RESULT, each, strict=True)) for name, each in attacks.items()},
-        **more,
-    }  # fmt: skip
+    attacks = {name: Attempt(*each) for name, each in more.pop("attacks", {}).items()}
+    values = {"margin_radius": min(0.1, radius), "certified": False, "attacks": attacks, **more}
+    return Row(index, label, prediction, radius, **values)
 
 
 def read(folder: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:

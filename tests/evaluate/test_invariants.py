@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from linfdist.evaluate import Violated, violations
-from linfdist.evaluate.invariants import save
+from linfdist.evaluate.violated import save
 
 from .files import row
 
@@ -59,7 +59,7 @@ def test_consistent_rows():
 def test_contradictions(bad, told):
     found = violations([row(6), bad, row(8)], EPS)
     assert [violation.what for violation in found] == told
-    assert all(violation.row["index"] == 7 for violation in found)
+    assert all(violation.row.index == 7 for violation in found)
     assert all(str(violation) == f"image 7: {violation.what}" for violation in found)
 
 
@@ -90,7 +90,7 @@ def test_the_images_are_kept(tmp_path, channels):
     expected = torch.cat([images[7], (attacked * 255).round().to(torch.uint8)], 2).expand(3, -1, -1)
     assert torch.equal(shown[::scale, ::scale].movedim(2, 0), expected.long())
     content = json.loads((tmp_path / "violation-7.json").read_text())
-    assert content["row"] == rows[0]
+    assert content["row"] == rows[0].as_json()
     assert content["violations"] == ["radius 0.2, but pgd makes it class 0 with a perturbation of 0.01"]
     assert content["settings"] == {"eps": EPS}
     assert torch.equal(torch.tensor(content["attacked"]["pgd"]), attacked)  # to the last bit

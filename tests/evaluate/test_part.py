@@ -1,4 +1,4 @@
-"""The file of an evaluation under way: cut off anywhere, it can be gone on with; changed by others, it cannot."""
+"""The file of an evaluation under way: cut off anywhere, it can be resumed; changed by others, it cannot."""
 
 import dataclasses
 import json
@@ -80,31 +80,36 @@ def changed(line, **changes):
     return lambda lines: lines.__setitem__(line, json.dumps({**json.loads(lines[line]), **changes}).encode())
 
 
+def json_rows(*rows):
+    return [row.as_json() for row in rows]
+
+
 def changed_row(**changes):
-    return changed(1, rows=[{**FIRST.rows[0], **changes}, FIRST.rows[1]])
+    one, other = json_rows(*FIRST.rows)
+    return changed(1, rows=[{**one, **changes}, other])
 
 
 DAMAGE = {
-    "empty": (lambda lines: lines.clear(), "first line"),
-    "no header": (lambda lines: lines.pop(0), "first line"),
-    "another format": (changed(0, format="other"), "first line"),
-    "header is a list": (lambda lines: lines.__setitem__(0, b"[]"), "first line"),
+    "empty": (lambda lines: lines.clear(), "line 1"),
+    "no header": (lambda lines: lines.pop(0), "line 1"),
+    "another format": (changed(0, format="other"), "line 1"),
+    "header is a list": (lambda lines: lines.__setitem__(0, b"[]"), "line 1"),
     "garbage": (lambda lines: lines.__setitem__(1, b"\xff\x00"), "line 2"),
     "deep": (lambda lines: lines.__setitem__(1, b"[" * 100_000), "line 2"),
-    "a number": (lambda lines: lines.__setitem__(1, b"3"), "line 2: is no batch"),
-    "a batch twice": (lambda lines: lines.insert(3, lines[1]), "line 4: batch 1 does not belong here"),
+    "a number": (lambda lines: lines.__setitem__(1, b"3"), "line 2: must be a batch with its rows and seconds, got 3"),
+    "a batch twice": (lambda lines: lines.insert(3, lines[1]), "line 4: batch 1 does not belong"),
     "a batch of another shard": (changed(1, batch=0), "batch 0 does not belong here"),
-    "rows missing": (changed(1, rows=FIRST.rows[:1]), "batch 1 should have 2 rows"),
-    "rows swapped": (changed(1, rows=FIRST.rows[::-1]), "the row of image 3 is where that of image 2 should be"),
-    "no seconds": (changed(1, seconds=None), "batch 1 has no seconds"),
-    "a key more": (changed_row(code="x"), "image 2 has no row with the keys"),
-    "radius is text": (changed_row(radius="0.3"), "image 2 has radius = '0.3'"),
-    "radius is NaN": (changed_row(radius=float("nan")), "image 2 has radius = nan: must be finite"),
-    "radius is negative": (changed_row(radius=-0.5), "must be finite and not negative"),
-    "certified is 1": (changed_row(certified=1), "image 2 has certified = 1"),
-    "label is true": (changed_row(label=True), "image 2 has label = True"),
-    "attack missing": (changed_row(attacks={"pgd": {}}), "has attacks pgd; expected pgd, strong"),
-    "attack without size": (changed_row(attacks={"pgd": {}, "strong": {}}), "must have the keys broken, predict"),
+    "rows missing": (changed(1, rows=json_rows(*FIRST.rows[:1])), "batch 1 must have 2 rows"),
+    "rows swapped": (changed(1, rows=json_rows(*FIRST.rows[::-1])), "the row of image 3 is where that of image 2"),
+    "no seconds": (changed(1, seconds=None), "seconds must be numbers, got None"),
+    "a key more": (changed_row(code="x"), "line 2, row 1: must be a JSON object with the keys"),
+    "radius is text": (changed_row(radius="0.3"), "row 1: radius must be a finite number from 0 on, got '0.3'"),
+    "radius is NaN": (changed_row(radius=float("nan")), "NaN"),
+    "radius is negative": (changed_row(radius=-0.5), "got -0.5"),
+    "certified is 1": (changed_row(certified=1), "certified must be true or false, got 1"),
+    "label is true": (changed_row(label=True), "label must be a whole number from 0 to 99999, got True"),
+    "attack missing": (changed_row(attacks={}), "image 2 has attacks 'none', not pgd, strong"),
+    "attack without size": (changed_row(attacks={"pgd": {}, "strong": {}}), "attack 'pgd': must be a JSON object"),
 }  # fmt: skip
 
 

@@ -5,17 +5,21 @@ import hashlib
 import json
 import os
 import re
+import shutil
 
 import pytest
 import torch
 from filelock import FileLock
 
-from linfdist import models
+from linfdist import models, nn
+from linfdist.attacks import Attacked
 from linfdist.certificates import Certificate, certify
-from linfdist.evaluate import Shard, Violated, evaluate, summarise, violations
-from linfdist.evaluate.finished import Finished
+from linfdist.evaluate import Shard, Subject, Violated, evaluate, summarise, violations
 from linfdist.evaluate.part import Part
+from linfdist.evaluate.subject import FloatSubject
 from linfdist.files import load_tensors
+from linfdist.rows import Row
+from linfdist.runs import Results, Run
 
 from .files import names, read, same_results
 
@@ -45,9 +49,10 @@ def whole(call, tmp_path_factory):
 
 
 def test_files(whole, run, test_set):
-    rows, summary = read(whole)
+    lines, summary = read(whole)
+    rows = [Row.parse(line, "") for line in lines]
     assert names(whole) == FINISHED | {"gallery.safetensors"}
-    assert [row["index"] for row in rows] == list(range(150))
+    assert [row.index for row in rows] == list(range(150))
     assert summary.items() >= summarise(rows, "0.1", ["pgd"]).items()
     assert 0 < summary["certified"] <= summary["robust"] == summary["attacks"]["pgd"] <= summary["clean"] < 100
     assert violations(rows, "0.1") == []
@@ -230,15 +235,15 @@ def test_shards(whole, call, tmp_path, count):
 
 def test_two_shards_are_finished_at_once(whole, call, tmp_path, monkeypatch):
     """Both before either looks for the other: one of them puts them together, the other finds that done."""
-    write = Finished.write
+    write = Results.write
 
     def overtaken(self, *arguments):
         summary = write(self, *arguments)
-        if self.shard == Shard(2, 2):
+        if self.suffix == "-2-of-2":
             assert call(tmp_path, shard=Shard(1, 2)).waiting == ()
         return summary
 
-    monkeypatch.setattr(Finished, "write", overtaken)
+    monkeypatch.setattr(Results, "write", overtaken)
     result = call(tmp_path, shard=Shard(2, 2))
     assert result.summary["shard"] == "2/2"
     assert result.waiting == ()
@@ -309,10 +314,10 @@ def boasting(network, x, eps, y=None, **options):
 
 def test_a_wrong_certificate_is_found(call, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr("linfdist.evaluate.rows.certify", boasting)
+        patch.setattr("linfdist.evaluate.subject.certify", boasting)
         with pytest.raises(Violated, match=r"image \d+: certified at eps = 0\.1, but pgd makes it class") as caught:
             call(tmp_path)
-    indices = [violation.row["index"] for violation in caught.value.violations]
+    indices = [violation.row.index for violation in caught.value.violations]
     pictures = {f"violation-{index}.{end}" for index in indices for end in ("png", "json")}
     assert names(tmp_path) == {"rows.jsonl.part"} | pictures  # nothing is finished
     network_sees = json.loads((tmp_path / f"violation-{indices[0]}.json").read_text())
@@ -326,16 +331,13 @@ def test_a_wrong_certificate_is_found(call, tmp_path, monkeypatch):
 def test_a_wrong_row_is_found_when_shards_are_put_together(call, tmp_path):
     """Even by a process that saw nothing of it."""
     call(tmp_path, shard=Shard(1, 2))
-    rows_file, summary_file = tmp_path / "rows-1-of-2.jsonl", tmp_path / "summary-1-of-2.json"
-    rows = [json.loads(line) for line in rows_file.read_text().splitlines()]
-    wrong = next(row for row in rows if row["attacks"].get("pgd", {}).get("broken"))
-    wrong["radius"] = 0.9
-    rows_file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    sha256 = hashlib.sha256(rows_file.read_bytes()).hexdigest()
-    summary_file.write_text(json.dumps({**json.loads(summary_file.read_text()), "rows_sha256": sha256}))
-    with pytest.raises(Violated, match=rf"image {wrong['index']}: radius 0\.9, but pgd makes it class"):
+    place = Results(tmp_path, "-1-of-2")
+    rows = place.rows(None, ["pgd"])
+    wrong = next(row for row in rows if row.correct and row.attacks["pgd"].broken)
+    place.write([dataclasses.replace(row, radius=0.9) if row is wrong else row for row in rows], place.summary())
+    with pytest.raises(Violated, match=rf"image {wrong.index}: radius 0\.9, but pgd makes it class"):
         call(tmp_path, shard=Shard(2, 2))
-    assert {f"violation-{wrong['index']}.{end}" for end in ("png", "json")} <= names(tmp_path)
+    assert {f"violation-{wrong.index}.{end}" for end in ("png", "json")} <= names(tmp_path)
     assert not (tmp_path / "summary.json").exists()
 
 
@@ -347,12 +349,94 @@ def test_a_wrong_radius_is_found_by_the_gallery(call, tmp_path, monkeypatch):
         radius = torch.where(honest.certified, honest.radius + 0.5, honest.radius)
         return dataclasses.replace(honest, radius=radius)
 
-    monkeypatch.setattr("linfdist.evaluate.rows.certify", longer)
+    monkeypatch.setattr("linfdist.evaluate.subject.certify", longer)
     monkeypatch.setattr("linfdist.evaluate.gallery.ROUNDS", 4)
     with pytest.raises(Violated, match=r"radius 0\.\d+, but class \d with a perturbation of 0\.\d+"):
         call(tmp_path)
     assert any(name.startswith("violation-") for name in names(tmp_path))
     assert not (tmp_path / "summary.json").exists()
+
+
+def edited(folder, drop=(), **changes):
+    """A summary that somebody has changed by hand."""
+    path = folder / "summary.json"
+    summary = {key: value for key, value in json.loads(path.read_text()).items() if key not in drop}
+    path.write_text(json.dumps(summary | changes))
+
+
+def test_a_changed_summary_is_not_taken_for_finished(whole, call, tmp_path):
+    shutil.copytree(whole, tmp_path / "new")
+    edited(tmp_path / "new", eps="0.9")
+    with pytest.raises(ValueError, match=r"summary\.json was changed after it was written"):
+        call(tmp_path / "new", eps="0.9")
+    shutil.copytree(whole, tmp_path / "old")
+    edited(tmp_path / "old", drop=["summary_sha256"], eps="0.9")
+    with pytest.raises(ValueError, match=r"not of an evaluation at eps = 0\.9: it is certified, but its radius is 0\."):
+        call(tmp_path / "old", eps="0.9")
+
+
+def test_what_the_version_before_has_written_is_finished(whole, call, tmp_path):
+    """It had no digest of the summary."""
+    shutil.copytree(whole, tmp_path / "old")
+    edited(tmp_path / "old", drop=["summary_sha256"])
+    assert call(tmp_path / "old").before
+
+
+def test_a_network_without_a_file(run, test_set, tmp_path):
+    """Its sha256 is that of its configuration and weights."""
+    network = models.load(run)
+    one = evaluate(network, test_set, "0.1", tmp_path / "one", limit=20).summary
+    assert one["model_sha256"] == FloatSubject(models.load(run)).sha256()
+    assert evaluate(network, test_set, "0.1", tmp_path / "one", limit=20).before
+    next(network.parameters()).data.view(-1)[0] += 1
+    with pytest.raises(ValueError, match=r"model_sha256: .* there, .* now"):
+        evaluate(network, test_set, "0.1", tmp_path / "one", limit=20)
+
+
+def test_layers_of_ones_own(test_set, tmp_path):
+    """Anything that can be certified can be evaluated: here layers in a row, whose outputs are logits."""
+    torch.manual_seed(0)
+    layers = nn.Stack(nn.Normalize([0.3], 0.3), nn.Flatten(), nn.DistLinear(64, 10)).eval()
+    summary = evaluate(layers, test_set, "0.001", tmp_path, attacks=("pgd",), limit=50).summary
+    proof = certify(layers, test_set.images[:50] / 255, "0.001", test_set.labels[:50])
+    assert summary["certified"] == 2 * int(proof.certified.sum())
+    assert evaluate(layers, test_set, "0.001", tmp_path, attacks=("pgd",), limit=50).before
+    with pytest.raises(TypeError, match="Linear"):
+        evaluate(torch.nn.Linear(3, 4), test_set, "0.1", tmp_path / "other")
+
+
+class Oracle(Subject):
+    """No network of the package, nor any other: it knows the labels, and proves a little."""
+
+    def sha256(self):
+        return "0" * 64
+
+    def check(self, images):
+        assert images.dtype == torch.uint8
+
+    def prove(self, images, labels, eps, method):
+        radius = torch.full((len(images),), 0.25, dtype=torch.float64)
+        return Certificate(labels, radius, torch.ones(len(images), dtype=torch.bool), radius / 2)
+
+    def attack(self, attack, images, labels, eps):
+        size = torch.full((len(images),), float(eps), dtype=torch.float64)
+        return Attacked(images / 255, torch.zeros(len(images), dtype=torch.bool), size)
+
+    def smallest(self, images, labels, start, rounds):
+        return Attacked(images / 255, torch.ones(len(images), dtype=torch.bool), torch.full((len(images),), 0.5))
+
+    def predictions(self, pixels):
+        return [0] * len(pixels)
+
+
+def test_whatever_answers_can_be_evaluated(test_set, tmp_path):
+    evaluate(Oracle(), test_set, "0.1", tmp_path, attacks=("pgd",), limit=30)
+    rows, summary = read(tmp_path)
+    assert (summary["clean"], summary["robust"], summary["certified"]) == (100, 100, 100)
+    assert summary["model_sha256"] == "0" * 64
+    assert rows[0]["attacks"] == {"pgd": {"broken": False, "prediction": 0, "size": 0.1}}
+    assert (rows[0]["radius"], rows[0]["margin_radius"]) == (0.25, 0.125)
+    assert Run(tmp_path).gallery.sizes == (0.5,) * 16
 
 
 def test_bad_arguments(call, tmp_path):

@@ -7,9 +7,9 @@ import torch
 
 from linfdist.data import Dataset
 from linfdist.evaluate import Shard, parse_attacks
-from linfdist.evaluate.settings import Settings, checksum, first_images
+from linfdist.evaluate.settings import EvaluationSettings, checksum, first_images
 
-SETTINGS = Settings("m" * 64, "digits", "d" * 64, "test", None, "0.3", "box", ("pgd", "strong"), 256)
+SETTINGS = EvaluationSettings("m" * 64, "digits", "d" * 64, "test", None, "0.3", "box", ("pgd", "strong"), 256)
 
 
 @pytest.mark.parametrize("text", ["0/8", "9/8", "1/0", "3", "3/8/2", "a/b", "-1/8", "1.5/8", "", "3/8x", "1/9999999"])
@@ -53,7 +53,7 @@ def test_attacks(given, expected):
     [
         (["pdg"], "attack = 'pdg': must be one of none, pgd, strong, auto"),
         (["pgd,PGD"], "attack = 'PGD': must be one of"),
-        (["none", "pgd"], "none does not go with others"),
+        (["none", "pgd"], "none cannot be combined with others"),
     ],
 )
 def test_attacks_that_do_not_exist(given, complaint):

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from linfdist import exact, models
 from linfdist.cli import app
 from linfdist.models import ConvDistNetMLP
+from linfdist.numbers import nearest, percent
 
 from .nets import random_mlp
 
@@ -37,8 +38,7 @@ def test_export_and_its_report(run, trained, tmp_path):
     measured = frozen.facts["accuracy"]
     right = int((frozen(trained.images).argmax(1) == trained.labels).sum())
     assert measured["clean"] == 100 * right / 450
-    hundredths = 10000 * right // 450
-    assert f"{hundredths // 100}.{hundredths % 100:02} %" in result.output
+    assert f"{nearest(percent(right, 450), 2)} %" in result.output
     assert frozen.facts["recipe"] == "digits-quick"
 
 

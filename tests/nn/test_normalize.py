@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from linfdist.nn import CenterCrop, Flatten, Normalize, Stack
-from linfdist.nn.base import round_up
+from linfdist.numbers import round_up
 
 from .samples import assert_encloses, points_of, random_box
 

@@ -12,14 +12,13 @@ import pytest
 from PIL import Image
 
 from linfdist import data, recipes
-from linfdist.files import load_tensors, save_tensors
+from linfdist.files import load_tensors
 from linfdist.report.commands import commands
-from linfdist.report.gallery import magnification, pictures, sheet
+from linfdist.report.gallery import halves, magnification, pictures, sheet
 from linfdist.report.html import page
 from linfdist.report.plots import Chart
-from linfdist.report.run import read_run
 
-from .test_run import change_gallery, edit_rows, edit_summary
+from .test_run import at_eps, attempt, change_gallery, edit_rows, edit_summary, read_run
 
 VOID = {"meta", "img", "br", "source"}
 
@@ -64,10 +63,9 @@ CHARTS = {name: Chart(picture(), picture()) for name in NAMES}
 
 def attack(rows):
     """pgd breaks the first image that is not proved; nothing else."""
-    for row in rows:
-        row["attacks"] = {"pgd": {"broken": False, "size": 0.1}} if row["prediction"] == row["label"] else {}
+    at_eps("0.1", ["pgd"])(rows)
     victim = next(row for row in rows if row["attacks"] and not row["certified"])
-    victim["attacks"]["pgd"]["broken"] = True
+    victim["attacks"]["pgd"] = attempt(victim, True, 0.1)
 
 
 def test_stands_alone(run):
@@ -104,7 +102,7 @@ def test_attacks(run):
 
 
 def test_beside_the_paper(run):
-    edit_summary(run, data="mnist", eps="0.3")
+    edit_rows(run, at_eps("0.3"), data="mnist", eps="0.3")
     text = Page(page(read_run(run), {})).text
     assert "ℓ∞-dist Net+MLP Zhang et al., 2021, Table 1 98.56 95.28 93.09" in text
     assert "COLT Balunovic & Vechev, 2020, cited in Table 1 [2] 97.3 – 85.7" in text
@@ -125,11 +123,10 @@ HOSTILE = '<script>alert("1")</script>&amp;\'"$title'
 
 
 def test_hostile_names(run):
-    tensors, header = load_tensors(run / "gallery.safetensors")
-    save_tensors(run / "gallery.safetensors", tensors, header | {"classes": [HOSTILE] * 10})
     recipe = json.loads((run / "recipe.json").read_text())
     (run / "recipe.json").write_text(json.dumps(recipe | {"source": HOSTILE, "name": HOSTILE}))
-    edit_summary(run, data=HOSTILE, method=HOSTILE, split=HOSTILE, model_sha256=HOSTILE, seconds={HOSTILE: HOSTILE})
+    names = dict.fromkeys(("data", "method", "split", "model_sha256"), HOSTILE)
+    edit_summary(run, **names, seconds={HOSTILE: 1.0}, classes=[HOSTILE] * 10)
     run = run.rename(run.with_name("<b>'&\" run"))
     shown = Page(page(read_run(run), CHARTS))
     assert "script" not in shown.tags
@@ -152,7 +149,7 @@ def test_hostile_attack_names(run):
 def test_same_run_same_bytes(run):
     content = read_run(run)
     assert page(content, CHARTS) == page(read_run(run), CHARTS)
-    assert sheet(content.gallery) == sheet(read_run(run).gallery)
+    assert sheet(halves(content), content.classes) == sheet(halves(read_run(run)), content.classes)
 
 
 def test_gallery_captions_never_promise_too_much(run):
@@ -168,13 +165,13 @@ def test_gallery_captions_never_promise_too_much(run):
 
 def test_gallery_pixels(run):
     """The pictures are the stored ones: image, attacked image, and a difference whose extreme is black or white."""
-    gallery = read_run(run).gallery
+    exhibits = [exhibit for half in halves(read_run(run)).values() for exhibit in half]
     images = [
         Image.open(io.BytesIO(base64.b64decode(reference.partition(",")[2])))
         for reference in Page(page(read_run(run), {})).references
     ]
     assert len(images) == 18
-    for k, exhibit in enumerate(gallery.exhibits):
+    for k, exhibit in enumerate(exhibits):
         image, attacked, difference = (view.convert("RGB") for view in images[3 * k : 3 * k + 3])
         side = image.width // 8
         for i in range(8):
@@ -190,7 +187,7 @@ def test_gallery_pixels(run):
 
 
 def test_large_differences_are_not_made_smaller(run):
-    exhibit = read_run(run).gallery.exhibits[0]
+    exhibit = halves(read_run(run))["Least robust"][0]
     far = replace(exhibit, image=np.zeros_like(exhibit.image), attacked=np.full_like(exhibit.attacked, 0.2))
     far.attacked[0, 0] = 0.9
     assert magnification(far) == "1"

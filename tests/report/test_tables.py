@@ -5,10 +5,10 @@ from fractions import Fraction
 import pytest
 
 from linfdist.report import tables
-from linfdist.report.rows import Attempt, Row
+from linfdist.rows import Attempt, Counts, Row, count
 
 EPS = Fraction(1, 10)
-STANDS, FALLS = Attempt(False, 0.1), Attempt(True, 0.0625)
+STANDS, FALLS = Attempt(False, 0, 0.1), Attempt(True, 5, 0.0625)
 ROWS = (
     Row(0, 0, 0, 0.5, True, 0.25, {"pgd": STANDS, "strong": STANDS}),
     Row(1, 0, 0, 0.0625, False, 0.0625, {"pgd": STANDS, "strong": STANDS}),  # undecided
@@ -19,21 +19,17 @@ ROWS = (
 
 
 def test_counts():
-    assert tables.counts(ROWS) == tables.Counts(5, 4, 1, {"pgd": 3, "strong": 3}, 2)
+    assert count(ROWS) == Counts(5, 4, 1, {"pgd": 3, "strong": 3}, 2, Fraction(19, 32) / 5)
 
 
 def test_without_attacks_robust_is_unknown():
     rows = [Row(row.index, row.label, row.prediction, row.radius, row.certified) for row in ROWS]
-    assert tables.counts(rows) == tables.Counts(5, 4, 1, {}, None)
-    assert tables.fates(rows) == tables.Fates(certified=1, undecided=3, broken=0, misclassified=1)
+    assert count(rows) == Counts(5, 4, 1, {}, None, Fraction(19, 32) / 5)
+    assert tables.fates(count(rows)) == tables.Fates(certified=1, undecided=3, broken=0, misclassified=1)
 
 
 def test_fates():
-    assert tables.fates(ROWS) == tables.Fates(certified=1, undecided=1, broken=2, misclassified=1)
-
-
-def test_mean_radius():
-    assert tables.mean_radius(ROWS) == Fraction(19, 32) / 5
+    assert tables.fates(count(ROWS)) == tables.Fates(certified=1, undecided=1, broken=2, misclassified=1)
 
 
 def test_curve():
@@ -63,7 +59,7 @@ def test_by_class():
 def test_confusion():
     matrix = tables.confusion(ROWS, 3)
     assert matrix == [[2, 0, 0], [0, 2, 1], [0, 0, 0]]
-    assert tables.worst_confusions(matrix) == [(1, 2, 1)]
+    assert tables.worst_confusions(ROWS) == [(1, 2, 1)]
 
 
 def test_gain():

@@ -4,7 +4,7 @@ import pytest
 from typer.testing import CliRunner
 
 from linfdist.cli import app
-from linfdist.report.digits import down, nearest, up
+from linfdist.numbers import down, nearest, up
 from linfdist.reproduce.compare import compare, spread
 from linfdist.reproduce.plan import SCALES, numbers
 from linfdist.reproduce.rows import append

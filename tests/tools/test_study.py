@@ -8,7 +8,7 @@ import pytest
 from linfdist import recipes
 from linfdist.evaluate import watch
 from linfdist.reproduce.rows import append
-from linfdist.runs import read_run
+from linfdist.runs import Run
 from linfdist.training import train
 from tools.study import experiment, main, read, settings
 
@@ -23,11 +23,11 @@ def runs(digits, tmp_path_factory):
 
 
 def test_a_row(runs):
-    run = read_run(runs / "held-out")
+    run = Run(runs / "held-out")
     row = experiment(run)
     assert (row.name, row.recipe) == ("held-out", run.recipe)
     assert settings(row.recipe) == {"width": 16, "lr": 0.05, "e1": 0.2, "e2": 50 / 30, "e3": 4 / 30}
-    assert (row.certified, row.clean) == (run.epochs[-1]["certified"], run.epochs[-1]["clean"])
+    assert (row.certified, row.clean) == (run.metrics[-1]["certified"], run.metrics[-1]["clean"])
     assert row.certified * 2 == int(row.certified * 2)  # of 200 images
 
 
@@ -52,7 +52,7 @@ def test_images_that_were_seen_prove_nothing(runs, tmp_path, capsys):
 
 
 def test_a_row_without_held_out_images_is_no_experiment(runs, tmp_path):
-    row = experiment(read_run(runs / "held-out")).model_dump(exclude_none=True)
+    row = experiment(Run(runs / "held-out")).model_dump(exclude_none=True)
     path = tmp_path / "study.jsonl"
     append(path, [row | {"recipe": row["recipe"] | {"holdout": 0}}])
     with pytest.raises(ValueError, match=r"line 1, is no experiment: .*held no images out"):
@@ -63,7 +63,7 @@ def test_a_run_that_was_not_watched(runs, tmp_path):
     copy = shutil.copytree(runs / "held-out", tmp_path / "run")
     (copy / "metrics.jsonl").write_text("")
     with pytest.raises(ValueError, match="no certified accuracy in its last epoch"):
-        experiment(read_run(copy))
+        experiment(Run(copy))
 
 
 def test_an_unknown_recipe_is_told_in_full():

@@ -9,11 +9,11 @@ import torch
 from linfdist import data
 from linfdist import zoo as package_zoo
 from linfdist.certificates import certify
-from linfdist.eps import parse_eps
 from linfdist.evaluate import Violated
 from linfdist.models import load
 from linfdist.recipes import Recipe
-from linfdist.runs import read_run
+from linfdist.rows import Attempt, Row
+from linfdist.runs import Run
 from linfdist.zoo.cards import Card
 from linfdist.zoo.shelf import card, file
 from tools import measure as module
@@ -55,28 +55,26 @@ def test_a_card_counts_what_the_network_does(zoo, digits):
 
 
 def test_a_card_tells_how_the_network_was_trained(zoo, run):
-    claimed, trained = card("digits-0.1", zoo), read_run(run)
+    claimed, trained = card("digits-0.1", zoo), Run(run)
     assert Recipe.model_validate(claimed.recipe) == trained.recipe
     assert claimed.seeds == [trained.recipe.seed]
     assert claimed.hours == round(trained.seconds / 3600, 2)
 
 
 def test_what_is_attacked():
-    rows = [
-        {"index": 0, "label": 1, "prediction": 1, "certified": True, "radius": 0.4},
-        {"index": 1, "label": 1, "prediction": 0, "certified": False, "radius": 0.4},
-        {"index": 2, "label": 1, "prediction": 1, "certified": False, "radius": 0.2},
-        {"index": 3, "label": 1, "prediction": 1, "certified": True, "radius": 0.3},
-    ]
+    rows = [Row(0, 1, 1, 0.4, True), Row(1, 1, 0, 0.4, False), Row(2, 1, 1, 0.2, False), Row(3, 1, 1, 0.3, True)]
     chosen, which = choose(rows)
-    assert [row["index"] for row in chosen] == [2, 3, 0]
+    assert [row.index for row in chosen] == [2, 3, 0]
     assert which == "all 1 that are right but not certified, and the 2 of smallest radius of the certified ones"
 
 
 def test_a_broken_certificate_stops_everything(run, digits, tmp_path, monkeypatch):
-    """With an attack that leaves the ball, certified images break: no card may come of it."""
-    monkeypatch.setattr(module, "parse_eps", lambda eps: 5 * parse_eps(eps))
-    monkeypatch.setattr("linfdist.evaluate.invariants.parse_eps", lambda eps: 5 * parse_eps(eps))
+    """With an attack that breaks everything, certified images break too: no card may come of it."""
+
+    def attempt(subject, attack, images, labels, eps):
+        return images, [Attempt(True, 9 - int(label), 0.01) for label in labels]
+
+    monkeypatch.setattr(module, "attempt", attempt)
     with pytest.raises(Violated, match="certified at eps"):
         add(run, "digits-0.1", tmp_path, None, digits)
     assert not list(tmp_path.iterdir())

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from linfdist.cli import app
-from linfdist.report.digits import down
+from linfdist.numbers import down
 from linfdist.zoo.shelf import card
 from tools.zoo_add import main
 

@@ -8,6 +8,8 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
+from ..numbers import round_down
+
 
 @dataclass(frozen=True)
 class Ball:
@@ -56,7 +58,7 @@ class _Radius:
     def of(eps: Fraction | Sequence[Fraction], x: Tensor) -> "_Radius":
         exact = [eps] if isinstance(eps, Fraction) else list(eps)
         near = [float(each) for each in exact]
-        rest = [_round_down(each - Fraction(start)) for each, start in zip(exact, near, strict=True)]
+        rest = [round_down(each - Fraction(start)) for each, start in zip(exact, near, strict=True)]
         pair = torch.tensor([near, rest], dtype=torch.float64, device=x.device)[:, :, None, None, None]
         return _Radius(pair[0], pair[1])
 
@@ -92,8 +94,3 @@ def _difference(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     near = a - b
     part = near - a
     return near, (a - (near - part)) - (b + part)
-
-
-def _round_down(exact: Fraction) -> float:
-    nearest = float(exact)
-    return nearest if Fraction(nearest) <= exact else math.nextafter(nearest, -math.inf)

@@ -10,14 +10,14 @@ from torch import Tensor
 
 from ..eps import parse_eps
 from ..models import PixelNet, as_network
-from ..nn.base import round_up
+from ..numbers import round_down, round_up
 from .box import BoxProof
 from .checks import check_eps, check_images, check_labels, check_network
 from .chunks import rows_at_once
 from .margin import FeatureMargin, LogitMargin
 from .proof import Proof, largest_of
 from .radius import largest_proved
-from .rounding import flush_error, round_down, rounding_error
+from .rounding import flush_error, rounding_error
 
 METHODS = ("margin", "box", "milp")
 Eps = str | float | Fraction | Tensor

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from ..models import PixelNet
-from ..nn.base import Rounding, round_up
+from ..nn.base import Rounding
+from ..numbers import round_up
 
 FLUSHED = 2.0**40  # times the smallest normal number: far more than a network can lose by flushing denormal numbers
 
@@ -54,8 +55,3 @@ def _none_between(tensor: Tensor, floor: float) -> bool:
     """Whether every t is 0, or neither |t| nor, as for a std, 1/|t| lies below the floor."""
     size = tensor.detach().abs()
     return not ((size < floor) & (size > 0)).any() and not (size > 1 / floor).any()
-
-
-def round_down(exact: Fraction) -> float:
-    """The largest float that is not above `exact`."""
-    return -round_up(-exact)

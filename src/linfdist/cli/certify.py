@@ -1,8 +1,6 @@
 """`linfdist certify`: show the class of images, and the radius within which nothing can change it."""
 
-import hashlib
 import json
-import math
 from collections.abc import Iterable
 from enum import Enum
 from fractions import Fraction
@@ -18,7 +16,8 @@ from linfdist import data
 from linfdist import exact as frozen
 from linfdist.certificates.images import CertifiedImage, certify_files
 from linfdist.exact.images import certify_files as certify_exactly
-from linfdist.files import check_writable, write_atomically
+from linfdist.files import check_writable, file_sha256, write_atomically
+from linfdist.numbers import down
 
 from .boundary import say
 from .model import open_model
@@ -74,7 +73,7 @@ def certify(
     if json_file != OUTPUT:
         Console().print(_table(certified, radius))
     if json_file is not None:
-        sha256 = hashlib.sha256(opened.file.read_bytes()).hexdigest()
+        sha256 = file_sha256(opened.file)
         _write((each.json(sha256) for each in certified), json_file)
 
 
@@ -97,13 +96,8 @@ def _table(certified: list[CertifiedImage], eps: str | None) -> Table:
         table.add_column(f"certified at {escape(eps)}")
     for each in certified:
         cells = [escape(each.image), escape(each.name or str(each.prediction))]
-        cells += [_down(Fraction(each.radius), 4), _down(255 * Fraction(each.radius), 1)]
+        cells += [down(each.radius, 4), down(255 * Fraction(each.radius), 1)]
         if eps is not None:
             cells.append("[green]yes[/]" if each.certified else "[red]no[/]")
         table.add_row(*cells)
     return table
-
-
-def _down(value: Fraction, digits: int) -> str:
-    """What is proved is never rounded up."""
-    return f"{math.floor(value * 10**digits) / 10**digits:.{digits}f}"

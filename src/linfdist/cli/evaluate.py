@@ -1,6 +1,5 @@
 """`linfdist evaluate`: measure clean, attacked and certified accuracy, one row per image."""
 
-from decimal import ROUND_DOWN, ROUND_HALF_EVEN, Decimal
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +12,7 @@ from linfdist import data
 from linfdist.eps import parse_eps
 from linfdist.evaluate import BATCH, METHODS, Evaluation, Shard, parse_attacks
 from linfdist.evaluate import evaluate as run
+from linfdist.numbers import down, nearest, share, up
 from linfdist.training.distributed import is_first
 
 from .boundary import say
@@ -73,23 +73,17 @@ def _show(result: Evaluation, target: Path) -> None:
 
 
 def table(summary: dict[str, Any]) -> Table:
-    """The headline numbers. What is proved is never rounded up."""
+    """The headline numbers: what is proved is never rounded up, what survives attacks never down."""
     title = f"{summary['data']} {summary['split']}, eps = {summary['eps']}, {summary['n']:,} images"
     shown = Table(title=escape(title))
     n = summary["n"]
-    columns = {"clean": percent(summary["clean"], n, ROUND_HALF_EVEN)}
-    columns |= {name: percent(value, n, ROUND_HALF_EVEN) for name, value in summary["attacks"].items()}
+    columns = {"clean": f"{nearest(share(summary['clean'], n), 2)} %"}
+    columns |= {name: f"{up(share(value, n), 2)} %" for name, value in summary["attacks"].items()}
     if len(summary["attacks"]) > 1:
-        columns["all attacks"] = percent(summary["robust"], n, ROUND_HALF_EVEN)
-    columns[f"certified ({summary['method']})"] = percent(summary["certified"], n, ROUND_DOWN)
-    columns["mean radius"] = str(Decimal(summary["mean_radius"]).quantize(Decimal("0.0001"), rounding=ROUND_DOWN))
+        columns["all attacks"] = f"{up(share(summary['robust'], n), 2)} %"
+    columns[f"certified ({summary['method']})"] = f"{down(share(summary['certified'], n), 2)} %"
+    columns["mean radius"] = down(summary["mean_radius"], 4)
     for heading in columns:
         shown.add_column(heading, justify="right")
     shown.add_row(*columns.values())
     return shown
-
-
-def percent(value: float, n: int, how: str) -> str:
-    """A percentage of n images with two digits, rounded from the exact share: a float may be a hair off."""
-    share = Decimal(100 * round(value * n / 100)) / n
-    return f"{share.quantize(Decimal('0.01'), rounding=how)} %"

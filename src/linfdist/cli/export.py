@@ -1,6 +1,5 @@
 """`linfdist export`: write a trained network in another form."""
 
-from decimal import ROUND_UP, Decimal
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +12,7 @@ from rich.table import Table
 from linfdist import data, exact
 from linfdist.exact.report import Comparison, with_accuracy
 from linfdist.files import check_writable
+from linfdist.numbers import down, nearest, percent, up
 
 from .boundary import say
 from .model import Model, open_model
@@ -125,9 +125,9 @@ def _freeze(
 def _show(frozen: exact.FrozenNet, compared: tuple[str, Comparison] | None, model: Model, file: Path | None) -> None:
     """Show what freezing did. Bounds are rounded up, what is proved is cut off after two digits."""
     console, facts = Console(), frozen.facts
-    distance = f"at most {_up(facts['distance'], 6)}"
+    distance = f"at most {up(facts['distance'], 6)}"
     if frozen.head is None:
-        distance += f" pixels ({_up(255 * facts['distance'], 3)} levels)"
+        distance += f" pixels ({up(255 * facts['distance'], 3)} levels)"
     types = ", ".join("int16" if layer.weight.dtype == torch.int16 else "int32" for layer in frozen.layers)
     if frozen.head is not None:
         types += f", and a head of {len(frozen.head.b1)} hidden neurons in float64"
@@ -155,18 +155,10 @@ def _show(frozen: exact.FrozenNet, compared: tuple[str, Comparison] | None, mode
     for heading in ("", "clean", "certified"):
         table.add_column(heading, justify="right")
     for number, name in enumerate(("float", "exact")):
-        table.add_row(name, *(_percent(counts[number], values.n) for counts in (values.clean, values.certified)))
+        clean, certified = (percent(counts[number], values.n) for counts in (values.clean, values.certified))
+        table.add_row(name, f"{nearest(clean, 2)} %", f"{down(certified, 2)} %")
     console.print(table)
 
 
-def _up(bound: float, digits: int) -> Decimal:
-    return Decimal(bound).quantize(Decimal(1).scaleb(-digits), rounding=ROUND_UP)
-
-
-def _percent(count: int, n: int) -> str:
-    hundredths = 10000 * count // n
-    return f"{hundredths // 100}.{hundredths % 100:02} %"
-
-
 def _share(total: int, kept: int) -> str:
-    return f"{total - kept:,} of {total:,} ({100 * (total - kept) / total:.1f} %)"
+    return f"{total - kept:,} of {total:,} ({nearest(percent(total - kept, total), 1)} %)"

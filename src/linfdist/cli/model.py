@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from linfdist import recipes, zoo
-from linfdist.files import MODEL_FILE
 from linfdist.models import PixelNet
 from linfdist.recipes import Recipe
+from linfdist.runs import MODEL
 
 
 @dataclass(frozen=True)
@@ -46,4 +46,4 @@ def open_model(path: Path) -> Model:
     folder = path if path.is_dir() else path.parent
     recipe_file = folder / "recipe.json"
     recipe = recipes.load(recipe_file) if recipe_file.exists() else None
-    return Model(network, path / MODEL_FILE if path.is_dir() else path, folder, recipe)
+    return Model(network, path / MODEL if path.is_dir() else path, folder, recipe)

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from linfdist.recipes import setting
-from linfdist.reproduce.compare import SideBySide, compare
+from linfdist.reproduce.compare import ComparedTable, compare
 from linfdist.reproduce.plan import SCALES, Scale, numbers
 from linfdist.reproduce.rows import read_rows
 from linfdist.reproduce.run import Job, jobs, missing, run
@@ -62,7 +62,7 @@ def _announce(wanted: list[Job], left: list[Job]) -> None:
         say(f"{'to run' if job in left else 'done  '}  {job.name}  {settings}".rstrip())
 
 
-def show(comparison: SideBySide) -> Table:
+def show(comparison: ComparedTable) -> Table:
     """Lay the comparison out for a terminal."""
     shown = Table(title=escape(comparison.title), box=None, padding=(0, 2, 0, 0))
     for k, heading in enumerate(comparison.headings):

@@ -8,7 +8,7 @@ import typer
 
 from linfdist import recipes
 from linfdist.evaluate import watch
-from linfdist.files import MODEL_FILE
+from linfdist.runs import MODEL
 from linfdist.training import train as run
 from linfdist.training.distributed import is_first
 
@@ -31,7 +31,7 @@ def train(
     with checking("RECIPE, --set"):
         recipe = recipes.override(recipes.load(name), settings or [])
     folder = out or Path("runs") / recipe.name
-    finished = (folder / MODEL_FILE).exists()
+    finished = (folder / MODEL).exists()
     run(
         recipe,
         folder,

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from linfdist.numbers import down, nearest, up, written
 from linfdist.recipes import Recipe, command
-from linfdist.report.digits import down, nearest, up, written
 from linfdist.reproduce.beside import paper_certified
 from linfdist.zoo import card, names
 from linfdist.zoo.cards import Card

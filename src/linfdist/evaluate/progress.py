@@ -1,4 +1,4 @@
-"""What a person sees of an evaluation under way."""
+"""Show on the terminal how far an evaluation is."""
 
 import sys
 import time
@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 
 class Bar:
-    """A progress bar on a terminal, with the rate, gone at the end; nothing elsewhere, or if not wanted."""
+    """A progress bar with the rate, which is removed at the end; shown on a terminal only, and only if wanted."""
 
     def __init__(self, name: str, total: int, done: int, show: bool) -> None:
         console = Console(file=sys.stderr)
@@ -33,7 +33,7 @@ class Bar:
         self.bar.stop()
 
     def advance(self, images: int) -> None:
-        """After every batch."""
+        """Count the images of a finished batch."""
         self.seen += images
         rate = self.seen / max(time.perf_counter() - self.start, 1e-9)
         self.bar.update(self.task, advance=images, rate=f"{rate:.{0 if rate >= 10 else 1}f} img/s")
@@ -41,7 +41,7 @@ class Bar:
 
 @contextmanager
 def busy(text: str, show: bool) -> Iterator[None]:
-    """A sign of life on a terminal, while there is nothing to count."""
+    """Show on a terminal that something is under way, while there is nothing to count."""
     console = Console(file=sys.stderr)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not (show and console.is_terminal)) as bar:

@@ -1,6 +1,6 @@
-"""An evaluation: batch by batch into a part file, then rows and summary. Stopped at any moment, it can go on."""
+"""Evaluate a network: batch by batch into a part file, then rows and summary. Stopped at any moment, it resumes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,23 +11,23 @@ from torch import Tensor
 
 from ..attacks import attack
 from ..data import Dataset
-from ..files import remove_leftovers
-from ..models import PixelNet
-from . import gallery, invariants
-from .finished import Finished
+from ..files import file_sha256, remove_leftovers
+from ..rows import Row, Violation, summarise, violations
+from ..runs import GALLERY, Gallery, Results
+from . import gallery, violated
+from .examine import examine
 from .part import Done, Part, add_up
 from .progress import Bar, busy
-from .rows import examine
-from .settings import BATCH, Settings, Shard, checksum, file_sha256, first_images
-from .summary import Row
+from .settings import BATCH, EvaluationSettings, Shard, checksum, first_images
+from .subject import Subject, subject_of
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What an evaluation came to.
+    """The outcome of an evaluation.
 
-    summary: of the whole; or of the shard, if others are missing (`waiting`: which, and why) or another process has put
-    all together at the same moment. before: it was finished before this call, which did nothing.
+    summary: of the whole; or of the shard, if others are missing (`waiting` says which, and why) or another process has
+    merged all shards at the same moment. before: it was finished before this call, which did nothing.
     """
 
     summary: dict[str, Any]
@@ -36,11 +36,11 @@ class Evaluation:
 
 
 def evaluate(
-    network: PixelNet,
+    network: object,
     dataset: Dataset,
     eps: str,
     out: Path,
-    model_file: Path,
+    model_file: Path | None = None,
     *,
     split: str = "test",
     limit: int | None = None,
@@ -51,17 +51,20 @@ def evaluate(
     fresh: bool = False,
     show_progress: bool = False,
 ) -> Evaluation:
-    """Certify and attack the images of a data set, into rows.jsonl and summary.json in the folder `out`.
+    """Certify and attack the images of a data set, and write rows.jsonl and summary.json into the folder `out`.
 
-    model_file: where `network` was loaded from; split: which split `dataset` is; limit: only its first images; attacks:
-    names from `linfdist.attacks.ATTACKS`; shard: only this part of the work. Whichever shard is finished last puts all
-    of them together, if they are in the same folder. An evaluation that was stopped goes on where it was; one that is
-    finished is left as it is; `fresh` begins anew. Other settings than those found in `out` are a ValueError. If a
-    certificate and an attack contradict each other, `Violated` is raised and nothing is finished.
+    network: any that `certify` accepts, or a `Subject`. model_file: where it was loaded from; without it,
+    `model_sha256` is that of the network's configuration and weights. split: which split `dataset` is. limit: take only
+    the first images. attacks: names from `linfdist.attacks.ATTACKS`. shard: do only this part of the work; whichever
+    shard is finished last merges all of them, if they are in the same folder. fresh: begin anew.
+
+    An evaluation that was stopped is resumed; one that is finished is left as it is. ValueError if `out` holds results
+    of other settings. If a certificate and an attack contradict each other, `Violated` is raised and nothing is
+    finished.
     """
-    images = first_images(dataset, limit)
-    settings = Settings(
-        model_sha256=file_sha256(model_file),
+    images, subject = first_images(dataset, limit), subject_of(network, dataset.images.shape[1:])
+    settings = EvaluationSettings(
+        model_sha256=subject.sha256() if model_file is None else file_sha256(model_file),
         data=dataset.name,
         data_sha256=checksum(images),
         split=split,
@@ -71,31 +74,35 @@ def evaluate(
         attacks=tuple(attacks),
         batch=batch,
     )
-    run = _Run(network, images, settings, shard or Shard(), out, show_progress)
+    evaluator = _Evaluator(subject, images, settings, shard or Shard(), out, show_progress)
+    subject.check(images.images[:1])
     out.mkdir(parents=True, exist_ok=True)
-    with run.alone():
+    with evaluator.alone():
         if fresh:
-            run.forget()
-        elif (before := run.finished_before()) is not None:
+            evaluator.forget()
+        elif (before := evaluator.finished_before()) is not None:
             return before
-        run.work()
-        return run.finish()
+        evaluator.work()
+        return evaluator.finish()
 
 
-class _Run:
-    """An evaluation, or one shard of it, under way."""
+class _Evaluator:
+    """An evaluation under way, or one shard of it."""
 
     def __init__(
-        self, network: PixelNet, images: Dataset, settings: Settings, shard: Shard, out: Path, show_progress: bool
+        self,
+        subject: Subject,
+        images: Dataset,
+        settings: EvaluationSettings,
+        shard: Shard,
+        out: Path,
+        show_progress: bool,
     ) -> None:
-        self.network, self.images, self.settings, self.shard, self.out = network, images, settings, shard, out
+        self.subject, self.images, self.settings, self.shard, self.out = subject, images, settings, shard, out
         self.show_progress = show_progress
         self.attacks = [attack(name) for name in settings.attacks]
-        self.mine, self.whole = Finished(out, shard), Finished(out, Shard())
-        self.part = Part(self.part_file(shard), settings, self.batches(shard))
-
-    def part_file(self, shard: Shard) -> Path:
-        return self.out / f"rows{shard.suffix}.jsonl.part"
+        self.mine, self.whole = Results(out, shard.suffix), Results(out)
+        self.part = Part(self.mine.part_file, settings, self.batches(shard))
 
     def batches(self, shard: Shard) -> dict[int, range]:
         """The indices of the images in each of a shard's batches."""
@@ -107,7 +114,7 @@ class _Run:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """No other process may work on the same part."""
+        """Make sure that no other process works on the same part."""
         try:
             with FileLock(self.out / f".rows{self.shard.suffix}.lock", timeout=0):
                 yield
@@ -123,8 +130,8 @@ class _Run:
             self.mine.remove()
 
     def finished_before(self) -> Evaluation | None:
-        """What there is, if nothing is left to do here. ValueError if it has other settings."""
-        if self.part.path.exists():  # it was begun to replace what is finished
+        """The results that are there, if nothing is left to do. ValueError if they have other settings."""
+        if self.part.path.exists():  # an evaluation that is to replace the finished one
             return None
         problems = []
         for place in dict.fromkeys((self.whole, self.mine)):
@@ -137,14 +144,14 @@ class _Run:
                     "--fresh replaces it, or choose another --out"
                 )
                 continue
-            place.check(summary)
-            return Evaluation(summary, before=True) if place == self.whole else self.put_together(summary, before=True)
+            place.checked_rows(summary)
+            return Evaluation(summary, before=True) if place == self.whole else self.merge_if_last(summary, before=True)
         if problems:
             raise ValueError(problems[0])
         return None
 
     def work(self) -> None:
-        """All batches that are not done yet."""
+        """Do all batches that are not done yet."""
         if self.part.path.exists():
             self.part.resume()
         else:
@@ -155,7 +162,7 @@ class _Run:
                 indices = self.part.batches[batch]
                 few = slice(indices.start, indices.stop)
                 examined = examine(
-                    self.network, self.images.images[few], self.images.labels[few], indices.start,
+                    self.subject, self.images.images[few], self.images.labels[few], indices.start,
                     self.settings.eps, self.settings.method, self.attacks,
                 )  # fmt: skip
                 self.check(examined.rows, examined.attacked)
@@ -163,31 +170,32 @@ class _Run:
                 bar.advance(len(indices))
 
     def check(self, rows: Sequence[Row], attacked: dict[str, dict[int, Tensor]]) -> None:
-        """`Violated` if rows contradict themselves, with the images concerned saved."""
-        if found := invariants.violations(rows, self.settings.eps):
+        """Raise `Violated` if rows contradict themselves, after saving the images concerned."""
+        if found := violations(rows, self.settings.eps):
             self.refuse(found, attacked)
 
-    def refuse(self, found: Sequence[invariants.Violation], attacked: dict[str, dict[int, Tensor]]) -> None:
-        images = {violation.row["index"]: self.images.images[violation.row["index"]] for violation in found}
-        raise invariants.Violated(found, invariants.save(found, self.out, images, attacked, self.settings.as_json()))
+    def refuse(self, found: Sequence[Violation], attacked: Mapping[str, Mapping[int, Tensor]]) -> None:
+        """Save the images concerned and raise `Violated`."""
+        images = {violation.row.index: self.images.images[violation.row.index] for violation in found}
+        raise violated.Violated(found, violated.save(found, self.out, images, attacked, self.settings.as_json()))
 
     def finish(self) -> Evaluation:
-        """The finished files of this part; of the whole, if this was the last one."""
+        """Write the finished files of this part; of the whole, if this was the last one."""
         if self.shard.count == 1:
             with self.merging():
                 summary = self.finish_whole(self.part.rows(), self.part.seconds())
             self.part.path.unlink(missing_ok=True)
             return Evaluation(summary)
-        summary = self.mine.write(self.part.rows(), self.settings, self.part.seconds(), self.images.classes)
+        summary = self.write(self.mine, self.part.rows(), self.part.seconds(), {"shard": str(self.shard)})
         self.part.path.unlink(missing_ok=True)
-        return self.put_together(summary, before=False)
+        return self.merge_if_last(summary, before=False)
 
     def merging(self) -> FileLock:
-        """One process at a time puts shards together, and writes what is made of them."""
+        """The lock under which one process at a time merges shards and writes what is made of them."""
         return FileLock(self.out / ".merge.lock")
 
-    def put_together(self, mine: dict[str, Any], before: bool) -> Evaluation:
-        """Make the whole of all shards, if this was the last one."""
+    def merge_if_last(self, mine: dict[str, Any], before: bool) -> Evaluation:
+        """Merge all shards, if this was the last one."""
         with self.merging():
             if self.mine.summary() is None:  # another process has done so meanwhile
                 return Evaluation(mine, before)
@@ -195,25 +203,27 @@ class _Run:
             return Evaluation(mine, before, tuple(waiting)) if waiting else Evaluation(self.merge())
 
     def merge(self) -> dict[str, Any]:
-        """The summary of the whole, whose files take the place of those of the shards."""
+        """Replace the files of the shards by those of the whole, and return its summary."""
         rows: list[Row] = []
         times = []
         for shard in self.shard.all:
-            place, summary = Finished(self.out, shard), Finished(self.out, shard).summary() or {}
+            place = Results(self.out, shard.suffix)
+            summary = place.summary() or {}
             place.check(summary)
             indices = [index for batch in self.batches(shard).values() for index in batch]
             rows += place.rows(indices, self.settings.attacks)
             times.append(summary["seconds"])
-        rows.sort(key=lambda row: row["index"])
+        rows.sort(key=lambda row: row.index)
         whole = self.finish_whole(rows, add_up(times))
         for shard in self.shard.all:
-            self.part_file(shard).unlink(missing_ok=True)  # of a process that was killed just before it would do so
-            Finished(self.out, shard).remove()
+            place = Results(self.out, shard.suffix)
+            place.part_file.unlink(missing_ok=True)  # of a process that was killed just before it would do so
+            place.remove()
         return whole
 
     def not_ready(self, shard: Shard) -> str | None:
-        """Why a shard cannot be merged yet."""
-        summary = Finished(self.out, shard).summary()
+        """Say why a shard cannot be merged yet; None if it can."""
+        summary = Results(self.out, shard.suffix).summary()
         if summary is None:
             return str(shard)
         different = self.settings.differences(summary)
@@ -224,19 +234,29 @@ class _Run:
         self.check(rows, {})
         shown = self.make_gallery(rows) if self.attacks else None
         if shown is not None and (found := shown.violations()):
-            self.refuse(found, {"smallest": shown.by_index()})
-        self.whole.summary_file.unlink(missing_ok=True)  # it speaks of all these files
-        remove_leftovers(self.out / gallery.FILE)
+            images = {row.index: image for row, image in zip(shown.rows, shown.attacked, strict=True)}
+            self.refuse(found, {"smallest": images})
+        self.whole.summary_file.unlink(missing_ok=True)  # it speaks of all the files that change now
+        remove_leftovers(self.out / GALLERY)
         if shown is None:
-            (self.out / gallery.FILE).unlink(missing_ok=True)
+            (self.out / GALLERY).unlink(missing_ok=True)
         else:
-            shown.save(self.out, self.images.classes)
-        return self.whole.write(rows, self.settings, seconds, self.images.classes)
+            shown.save(self.out / GALLERY)
+        return self.write(self.whole, rows, seconds, {})
 
-    def make_gallery(self, rows: Sequence[Row]) -> gallery.Gallery | None:
-        """If there is anything to show."""
+    def write(
+        self, place: Results, rows: Sequence[Row], seconds: Mapping[str, float], more: Mapping[str, str]
+    ) -> dict[str, Any]:
+        """Write rows and summary, and return the summary."""
+        counted = summarise(rows, self.settings.eps, self.settings.attacks)
+        times = {name: round(value, 3) for name, value in seconds.items()}
+        entries = {"classes": list(self.images.classes), "seconds": times, **more}
+        return place.write(rows, self.settings.as_json() | counted | entries)
+
+    def make_gallery(self, rows: Sequence[Row]) -> Gallery | None:
+        """The gallery of the whole; None if there is nothing to show."""
         with busy("searching the smallest perturbations of a few images", self.show_progress):
-            return gallery.make(self.network, self.images, rows, self.settings.eps)
+            return gallery.make(self.subject, self.images, rows, self.settings.eps)
 
     def _what(self) -> str:
         part = "" if self.shard.count == 1 else f" {self.shard}"

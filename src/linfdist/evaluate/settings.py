@@ -1,18 +1,17 @@
-"""What an evaluation is: which images, which network, which questions. Same settings, same rows."""
+"""The settings of an evaluation: which images, which network, which questions. Same settings, same rows."""
 
 import hashlib
 import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from ..attacks import ATTACKS
 from ..data import Dataset
 from ..eps import parse_eps
 
-METHODS = ("box", "margin")
+METHODS = ("box", "margin")  # of those of `certify`, the ones that are fast enough for a data set
 BATCH = 256
 
 
@@ -35,12 +34,12 @@ class Shard:
 
     @property
     def suffix(self) -> str:
-        """Of its files' names; empty if this is the whole."""
+        """The part of the files' names that says which shard they are of; empty for the whole."""
         return "" if self.count == 1 else f"-{self.number}-of-{self.count}"
 
     @property
     def all(self) -> "list[Shard]":
-        """The shards that make the whole."""
+        """The shards that make up the whole."""
         return [Shard(number, self.count) for number in range(1, self.count + 1)]
 
     @classmethod
@@ -53,13 +52,13 @@ class Shard:
 
     @classmethod
     def of_this_process(cls) -> "Shard":
-        """One for each process that `torchrun` has started; else the whole."""
+        """The shard of this process, if `torchrun` has started it; else the whole."""
         return cls(int(os.environ.get("RANK", "0")) + 1, int(os.environ.get("WORLD_SIZE", "1")))
 
 
 @dataclass(frozen=True)
-class Settings:
-    """All that the rows depend on. `eps` is the text as given; `limit` is None if all images are taken."""
+class EvaluationSettings:
+    """Everything that the rows depend on. `eps` is the text as given; `limit` is None if all images are taken."""
 
     model_sha256: str
     data: str
@@ -81,14 +80,14 @@ class Settings:
             raise ValueError(f"limit = {self.limit}: must be at least 1 image")
 
     def as_json(self) -> dict[str, Any]:
-        """As kept beside the rows."""
+        """The settings as they are kept beside the rows."""
         return asdict(self) | {"attacks": list(self.attacks)}
 
     def differences(self, kept: Mapping[str, Any]) -> list[str]:
-        """What is not the same in the settings kept in a file, in words. Images count by content, eps by its value."""
+        """What differs from the settings kept in a file, in words. Images count by content, eps by its value."""
         mine = self.as_json()
         differing = [name for name in mine if name != "data" and not _same(name, kept.get(name), mine[name])]
-        if "data_sha256" in differing:  # say it in the user's words, if there are some
+        if "data_sha256" in differing:  # name the options that the user gave, if they differ
             differing.remove("data_sha256")
             names = [name for name in ("data", "split", "limit") if kept.get(name) != mine[name]]
             differing = [*dict.fromkeys([*(names or ["data_sha256"]), *differing])]
@@ -96,7 +95,7 @@ class Settings:
 
 
 def _same(name: str, kept: Any, mine: Any) -> bool:
-    if name == "attacks" and isinstance(kept, list | dict):  # of a header, of a summary
+    if name == "attacks" and isinstance(kept, list | dict):  # a list in the part file, by name in a summary
         return set(kept) == set(mine)
     if name == "eps" and isinstance(kept, str):
         try:
@@ -117,36 +116,27 @@ def _show(value: Any) -> str:
 def parse_attacks(names: Sequence[str]) -> tuple[str, ...]:
     """The attacks that are asked for, once each and in a fixed order; `none` stands for no attack.
 
-    Each text may be a list with commas: `pgd,strong`.
+    Each text may name several, separated by commas: `pgd,strong`.
     """
     asked = [name.strip() for text in names for name in text.split(",") if name.strip()]
     unknown = [name for name in asked if name not in (*ATTACKS, "none")]
     if unknown:
         raise ValueError(f"attack = {unknown[0]!r}: must be one of none, {', '.join(ATTACKS)}")
     if "none" in asked and len(set(asked)) > 1:
-        raise ValueError(f"attack = {','.join(asked)!r}: none does not go with others")
+        raise ValueError(f"attack = {','.join(asked)!r}: none cannot be combined with others")
     return tuple(name for name in ATTACKS if name in asked)
 
 
 def first_images(dataset: Dataset, limit: int | None) -> Dataset:
-    """The first `limit` images; all if there are no more, or no limit is set."""
+    """The first `limit` images of a data set; all of them if limit is None or larger than their number."""
     if limit is None or limit >= len(dataset):
         return dataset
     return Dataset(dataset.name, dataset.images[:limit], dataset.labels[:limit], dataset.classes)
 
 
 def checksum(dataset: Dataset) -> str:
-    """sha256 of the images and labels: a folder's content may change while its name stays."""
+    """The sha256 of the images and labels: a folder's content may change while its name stays."""
     digest = hashlib.sha256(f"{tuple(dataset.images.shape)}".encode())
     digest.update(dataset.images.contiguous().numpy().data)
     digest.update(dataset.labels.contiguous().numpy().data)
-    return digest.hexdigest()
-
-
-def file_sha256(path: Path) -> str:
-    """sha256 of a file."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
     return digest.hexdigest()

@@ -1,11 +1,11 @@
-"""A look at a network during its training."""
+"""Look at a network during its training."""
 
 import torch
 from torch import Tensor
 
 from ..certificates import certify
 from ..models import PixelNet
-from .rows import as_pixels
+from .subject import as_pixels
 
 _BATCH = 512
 

@@ -12,7 +12,7 @@ from ..certificates.checks import check_network
 from ..certificates.rounding import rounding_error
 from ..models import PixelNet
 from ..nn import Folded
-from ..nn.base import round_up
+from ..numbers import round_up
 from .bounds import INT32
 from .fold import fold_head, head_distance
 from .network import MAX_K, FrozenLayer, FrozenNet, grid_inputs

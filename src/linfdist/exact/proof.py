@@ -8,8 +8,8 @@ from torch import Tensor
 
 from ..certificates.certificate import Certificate, Eps, certify_any
 from ..certificates.checks import check_labels
-from ..certificates.rounding import round_down
 from ..eps import parse_eps
+from ..numbers import round_down
 from .certificate import METHODS, box_certified_at, box_levels, certified_at, gaps, margin_levels
 from .network import FrozenNet
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import torch
 
 from ..certificates.checks import check_network
-from ..certificates.rounding import round_down, rounding_error
+from ..certificates.rounding import rounding_error
 from ..exact import FrozenHead, FrozenNet
 from ..models import PixelNet
 from ..nn import CenterCrop
-from ..nn.base import round_up
 from ..nn.rounding import DOWN, UP
+from ..numbers import round_down, round_up
 from .graph import Graph, Value
 
 CHUNK = 1 << 16  # elements an image of the largest value in between

@@ -7,12 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..files import MODEL_FILE, load_tensors, save_tensors
+from ..files import load_tensors, save_tensors
+from ..runs import CHECKPOINT, MODEL
 from .base import PixelNet
 from .compact import compress, expand, matrices
 from .config import from_config
 
-FILE = MODEL_FILE
+FILE = MODEL
 
 
 def save(network: PixelNet, path: Path, header: Mapping[str, Any], compact: bool = False) -> None:
@@ -39,7 +40,7 @@ def load(source: str | Path) -> PixelNet:
     if path.is_dir():
         path = path / FILE
         if not path.exists():
-            unfinished = (path.parent / "checkpoint.safetensors").exists()
+            unfinished = (path.parent / CHECKPOINT).exists()
             hint = "its run is not finished: resume it first" if unfinished else f"it holds no {FILE}"
             raise FileNotFoundError(f"{path.parent} has no network to load: {hint}")
     if not path.exists():

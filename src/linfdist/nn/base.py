@@ -129,9 +129,3 @@ class Graph(Protocol):
     ) -> str: ...
 
     def distances(self, x: str, w: Tensor, positions: int, dtype: torch.dtype) -> str: ...
-
-
-def round_up(exact: Fraction) -> float:
-    """The smallest float that is not below `exact`."""
-    nearest = float(exact)
-    return nearest if Fraction(nearest) >= exact else math.nextafter(nearest, math.inf)

@@ -7,7 +7,8 @@ from fractions import Fraction
 import torch
 from torch import Tensor, nn
 
-from .base import Box, Graph, LipschitzModule, Rounding, Shape, round_up
+from ..numbers import round_up
+from .base import Box, Graph, LipschitzModule, Rounding, Shape
 from .folded import Folded
 from .rounding import largest
 

@@ -1,12 +1,12 @@
 """Find recipes, read their files, and resolve what a file inherits."""
 
-import json
 import sys
 from collections.abc import Iterable, Iterator
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Protocol
 
+from ..files import read_json_object
 from .problems import RecipeError, closest
 from .schema import Recipe, build
 
@@ -81,11 +81,9 @@ def _load_path(text: str) -> Recipe:
 
 def _load_json(path: Path) -> Recipe:
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = read_json_object(path)
     except ValueError as error:
-        raise RecipeError([f"is not valid JSON: {error}"], str(path)) from error
-    if not isinstance(values, dict):
-        raise RecipeError(["must be a JSON object"], str(path))
+        raise RecipeError([str(error).removeprefix(f"{path}: ")], str(path)) from error
     return build(values, str(path), given={})
 
 

@@ -1,3 +1,3 @@
-"""A run as one page to show: reads rows, never models."""
+"""Show a run as one page: reports read rows, never models."""
 
 from .write import write as write

@@ -1,27 +1,29 @@
-"""The commands that repeat a run."""
+"""Write down the commands that repeat a run."""
 
 import shlex
 from collections.abc import Mapping
 from typing import Any
 
 from .. import data, recipes
-from .rows import attack_names
-from .run import Run
+from ..runs import RECIPE, Run
 
 
 def commands(run: Run) -> list[str]:
-    """Train (if the recipe is known), evaluate, report; they speak of a folder runs/NAME, never of this machine."""
+    """The commands that train (if the recipe is known), evaluate and report, in a folder runs/NAME."""
     folder = f"runs/{run.name}"
-    lines = [] if run.recipe is None else [["linfdist", "train", *_recipe(run.recipe, folder), "--out", folder]]
+    lines = (
+        []
+        if run.stored_recipe is None
+        else [["linfdist", "train", *_recipe(run.stored_recipe, folder), "--out", folder]]
+    )
     evaluate = ["linfdist", "evaluate", folder, "--eps", str(run.summary["eps"])]
     evaluate += ["--method", str(run.summary["method"])]
-    names = attack_names(run.rows)
-    if names:
-        evaluate += ["--attack", ",".join(names)]
+    if run.attacks:
+        evaluate += ["--attack", ",".join(run.attacks)]
     name, split = run.summary.get("data"), run.summary.get("split", "test")
     if split != "test":
         evaluate += ["--split", str(split)]
-    if run.recipe is None and name:
+    if run.stored_recipe is None and name:
         evaluate += ["--data", str(name)]
     if name in data.NAMES and len(run.rows) != getattr(data.info(str(name)), str(split), len(run.rows)):
         evaluate += ["--limit", str(len(run.rows))]
@@ -31,6 +33,9 @@ def commands(run: Run) -> list[str]:
 
 def _recipe(values: Mapping[str, Any], folder: str) -> list[str]:
     """A shipped recipe with its changes, if that gives these very settings; else the file kept in the run."""
+    own = [f"{folder}/{RECIPE}"]
+    if values.get("name") not in recipes.names():
+        return own
     try:
         stored = recipes.Recipe.model_validate(dict(values)).model_dump(exclude={"source"})
         shipped = recipes.load(str(values["name"]))
@@ -39,7 +44,7 @@ def _recipe(values: Mapping[str, Any], folder: str) -> list[str]:
         settings = [f"{key}={'none' if value is None else value}" for key, value in changed.items()]
         again = recipes.override(shipped, settings).model_dump(exclude={"source"})
     except (KeyError, ValueError, recipes.RecipeError):
-        return [f"{folder}/recipe.json"]
+        return own
     if again != stored:
-        return [f"{folder}/recipe.json"]
+        return own
     return [shipped.name, *(word for setting in settings for word in ("--set", setting))]

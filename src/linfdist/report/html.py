@@ -1,4 +1,4 @@
-"""One self-contained page: no script, no request to anywhere. Everything that comes from a file is escaped."""
+"""Write one self-contained page: no script, no request to anywhere. Everything that comes from a file is escaped."""
 
 import base64
 import html
@@ -8,13 +8,14 @@ from importlib.resources import files
 from string import Template
 
 from .. import data
+from ..numbers import down, nearest, percent, up
+from ..rows import count
+from ..runs import Run
 from . import tables
 from .commands import commands
-from .digits import down, nearest, percent, up
-from .gallery import captions, magnification, pictures, png
+from .gallery import captions, halves, magnification, pictures, png
 from .plots import Chart
 from .published import beside
-from .run import Run
 
 ARCHITECTURES = {
     "dist_net": "ℓ∞-dist Net",
@@ -50,7 +51,7 @@ def _section(title: str, content: str) -> str:
 def _table(
     head: Iterable[str], rows: Iterable[Iterable[str]], classes: Iterable[str] = (), text_columns: int = 1
 ) -> str:
-    """Cells are HTML already; all but the first `text_columns` are numbers."""
+    """A table of cells that are HTML already; all but the first `text_columns` are numbers."""
 
     def cells(values: Iterable[str], tag: str) -> str:
         kinds = ("" if column < text_columns else ' class="n"' for column in range(1000))
@@ -84,21 +85,21 @@ def _subtitle(run: Run) -> str:
 
 
 def _headline(run: Run) -> str:
-    counted, n = tables.counts(run.rows), len(run.rows)
+    counted, n = count(run.rows, run.attacks), len(run.rows)
     cards = [("", f"{nearest(percent(counted.clean, n), 2)} %", "clean accuracy")]
     if counted.robust is not None:
         cards.append(("broken", f"{up(percent(counted.robust, n), 2)} %", f"survive {' and '.join(counted.surviving)}"))
     cards.append(
         ("proved", f"{down(percent(counted.certified, n), 2)} %", f"proved robust at ε = {run.summary['eps']}")
     )
-    cards.append(("proved", down(tables.mean_radius(run.rows), 4), "mean proved radius, errors as 0"))
+    cards.append(("proved", down(counted.mean_radius or 0, 4), "mean proved radius, errors as 0"))
     boxes = (f'<div class="number {kind}"><b>{_text(value)}</b>{_text(name)}</div>' for kind, value, name in cards)
     return '<div class="numbers">' + "".join(boxes) + "</div>"
 
 
 def _comparison(run: Run) -> str:
-    counted, n = tables.counts(run.rows), len(run.rows)
-    name, model = str(run.summary.get("data", "")), run.recipe.get("model") if run.recipe else None
+    counted, n = count(run.rows, run.attacks), len(run.rows)
+    name, model = str(run.summary.get("data", "")), run.stored_recipe.get("model") if run.stored_recipe else None
     published = beside(name, run.eps)
     robust = "–" if counted.robust is None else up(percent(counted.robust, n), 2)
     own = [_text(ARCHITECTURES.get(str(model), run.name)), "this run", nearest(percent(counted.clean, n), 2), robust]
@@ -127,7 +128,7 @@ def _comparison(run: Run) -> str:
 
 
 def _comparable(run: Run, name: str) -> str:
-    """A warning where this run was not measured on the same images as the paper's."""
+    """A warning if this run was not measured on the same images as the paper's; else nothing."""
     split = run.summary.get("split", "test")
     full = data.info(name).test if name in data.NAMES else None
     if split != "test":
@@ -138,8 +139,8 @@ def _comparable(run: Run, name: str) -> str:
 
 
 def _tightness(run: Run, charts: Mapping[str, Chart]) -> str:
-    fate, n = tables.fates(run.rows), len(run.rows)
-    counted, method = tables.counts(run.rows), str(run.summary["method"])
+    counted, n, method = count(run.rows, run.attacks), len(run.rows), run.summary["method"]
+    fate = tables.fates(counted)
     parts = []
     if counted.robust is None:
         parts.append(
@@ -182,7 +183,7 @@ def _classes(run: Run, charts: Mapping[str, Chart]) -> str:
         for line in tables.by_class(run.rows)
     ]  # fmt: skip
     table = _table(["class", "images", "clean, %", "certified, %", "median radius"], rows)
-    errors = tables.worst_confusions(tables.confusion(run.rows, len(run.classes)))
+    errors = tables.worst_confusions(run.rows)
     listed = "; ".join(f"{_text(run.classes[i])} as {_text(run.classes[j])} ({images:,})" for i, j, images in errors)
     common = f"<p>Commonest errors: {listed}.</p>" if listed else "<p>No image is misclassified.</p>"
     return "\n".join(
@@ -195,24 +196,25 @@ def _classes(run: Run, charts: Mapping[str, Chart]) -> str:
 
 
 def _gallery(run: Run) -> str:
-    if run.gallery is None:
+    shown = halves(run)
+    if not shown:
         return ""
     parts = [
         "<p>Image, smallest successful attack found, and their difference, magnified. The true robust radius lies "
         'between the <span class="proved">proved radius</span> and the <span class="broken">attack size</span>.</p>'
     ]
-    for title, half in run.gallery.halves.items():
+    for title, half in shown.items():
         figures = []
         for exhibit in half:
             views = "".join(
                 f'<img src="{_data_uri(png(picture))}" alt="{alt}">'
                 for picture, alt in zip(pictures(exhibit), ("image", "attacked image", "difference"), strict=True)
             )
-            proved, broken = captions(exhibit, run.gallery.classes)
+            proved, broken = captions(exhibit, run.classes)
             figures.append(
                 f'<figure><div class="views">{views}</div><figcaption><span class="proved">{_text(proved)}</span><br>'
                 f'<span class="broken">{_text(broken)}</span><br>'
-                f"difference × {magnification(exhibit)}, index {exhibit.index}</figcaption></figure>"
+                f"difference × {magnification(exhibit)}, index {exhibit.row.index}</figcaption></figure>"
             )
         parts.append(f'<h3>{_text(title)}</h3>\n<div class="gallery">' + "\n".join(figures) + "</div>")
     return "\n".join(parts)
@@ -221,7 +223,8 @@ def _gallery(run: Run) -> str:
 def _training(run: Run, charts: Mapping[str, Chart]) -> str:
     if not run.metrics:
         return ""
-    images = f"{run.recipe['holdout']:,} held-out" if run.recipe and run.recipe.get("holdout") else "1,000"
+    held_out = (run.stored_recipe or {}).get("holdout")
+    images = f"{held_out:,} held-out" if isinstance(held_out, int) and held_out else "1,000"
     return _figure(charts, "training", "Accuracy, loss and p by epoch") + (
         f'<p class="note">Clean and certified accuracy at p = ∞ on {images} training images, while p grows.</p>'
     )
@@ -236,15 +239,14 @@ def _card(run: Run) -> str:
         "ε": f"{_text(summary['eps'])}, exactly {_fraction(run.eps)}",
         "images": f"{len(run.rows):,}, {_text(split)} split of {_text(name)}",
     }
-    if run.recipe:
-        facts["recipe"] = f"{_text(run.recipe.get('name', ''))}: {_text(run.recipe.get('source', ''))}"
-    seconds = summary.get("seconds")
-    for part, value in sorted(seconds.items()) if isinstance(seconds, dict) else []:
-        facts[f"{_text(part)} took"] = f"{value:.1f} s" if isinstance(value, float) else f"{_text(value)} s"
+    if run.stored_recipe:
+        facts["recipe"] = f"{_text(run.stored_recipe.get('name', ''))}: {_text(run.stored_recipe.get('source', ''))}"
+    for part, value in sorted(summary.get("seconds", {}).items()):
+        facts[f"{_text(part)} took"] = f"{value:.1f} s"
     parts = [_table(["", ""], ([name, value] for name, value in facts.items()), text_columns=2)]
     parts.append("<h3>To reproduce</h3>\n<pre><code>" + _text("\n".join(commands(run))) + "</code></pre>")
-    if run.recipe:
-        settings = "\n".join(f"{key} = {value}" for key, value in run.recipe.items() if value is not None)
+    if run.stored_recipe:
+        settings = "\n".join(f"{key} = {value}" for key, value in run.stored_recipe.items() if value is not None)
         parts.append(
             f"<details><summary>All settings of the recipe</summary><pre><code>{_text(settings)}</code></pre></details>"
         )

@@ -1,4 +1,4 @@
-"""Charts, each drawn twice: on white and on dark. Figures are plain objects; pyplot's global state is not used."""
+"""Draw each chart twice: on white and on dark. Figures are plain objects; pyplot's global state is not used."""
 
 import io
 import math
@@ -6,19 +6,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..numbers import down, nearest, percent, up
+from ..rows import count
+from ..runs import Run
 from . import tables
-from .digits import down, nearest, percent, up
-from .run import Run
 
 DPI = 200  # twice that of a screen
 LABEL = 6.5  # height of a line of text in the chart of certified accuracy, in points of accuracy
 MOST_PANELS = 12  # classes with a histogram of their own
 MOST_NUMBERS = 12  # classes up to which the confusion matrix shows its counts
+MOST_CELLS = 1000  # classes up to which there is a confusion matrix
 
 
 @dataclass(frozen=True)
 class Theme:
-    """Colours after Okabe and Ito: told apart by colour-blind people, and in grey."""
+    """Colours after Okabe and Ito: colour-blind people tell them apart, and so does a grey print."""
 
     paper: str
     ink: str
@@ -50,7 +52,7 @@ class Chart:
 
 
 def require_matplotlib() -> None:
-    """ImportError says how to get it."""
+    """Raise an ImportError that says how to install it, unless matplotlib is there."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -61,10 +63,11 @@ def draw(run: Run) -> dict[str, Chart]:
     """Every chart that the run has the data for, by the name of its PNG."""
     require_matplotlib()
     drawings = {"certified_accuracy": _certified_accuracy, "fates": _fates, "radius_by_class": _radius_by_class}
-    drawings["confusion"] = _confusion
+    if len(run.classes) <= MOST_CELLS:
+        drawings["confusion"] = _confusion
     if run.metrics:
         drawings["training"] = _training
-    if tables.gain(run.rows, run.eps, str(run.summary["method"])):
+    if tables.gain(run.rows, run.eps, run.summary["method"]):
         drawings["margin_vs_method"] = _margin_vs_method
     return {name: Chart(*(_png(drawing, run, theme) for theme in (LIGHT, DARK))) for name, drawing in drawings.items()}
 
@@ -110,7 +113,7 @@ def spread(wanted: Sequence[float], gap: float) -> list[float]:
 
 
 def stacked(wanted: Sequence[float], lowest: float, gap: float) -> list[float]:
-    """The same where labels may only move up, and none may be lower than `lowest`. wanted: ascending."""
+    """Positions for labels that may only move up, and none below `lowest`. wanted: ascending."""
     placed: list[float] = []
     for value in wanted:
         placed.append(max(value, placed[-1] + gap if placed else lowest))
@@ -138,8 +141,8 @@ def _title(axes: Any, text: str, pad: float = 10) -> None:
 def _certified_accuracy(run: Run, theme: Theme) -> Any:
     figure = _figure(7.6, 4.6)
     axes = figure.subplots()
-    counted, eps = tables.counts(run.rows), float(run.eps)
-    n, method = counted.n, str(run.summary["method"])
+    counted, eps = count(run.rows, run.attacks), float(run.eps)
+    n, method = counted.n, run.summary["method"]
     xs, ys = tables.curve(run.rows, run.eps)
     right = max(1.08 * xs[-1], 1.5 * eps) or 1.0  # leaves room for the labels beside eps
     axes.step(xs, ys, where="pre", color=theme.certified)
@@ -179,7 +182,7 @@ def _certified_accuracy(run: Run, theme: Theme) -> Any:
 
 
 def _margin_curve(axes: Any, run: Run, right: float, theme: Theme) -> None:
-    """Dashed; its label is below and to the left of one of its points, where no curve is, and clear of eps."""
+    """Draw a dashed curve; its label is below and to the left of one of its points, where no curve is, clear of eps."""
     xs, ys = tables.curve(run.rows, run.eps, margin=True)
     axes.step(xs, ys, where="pre", color=theme.muted, linewidth=1, linestyle=(0, (2, 2)), zorder=1.5)
     text, width = "dashed: by the margin", 0.27 * right
@@ -194,13 +197,13 @@ def _margin_curve(axes: Any, run: Run, right: float, theme: Theme) -> None:
 
 
 def _fates(run: Run, theme: Theme) -> Any:
-    """One bar: what is known of the images at eps."""
+    """Draw one bar: what is known of the images at eps."""
     from matplotlib.patches import Patch
 
     figure = _figure(7.6, 1.35)
     axes = figure.subplots()
-    fate, n = tables.fates(run.rows), len(run.rows)
-    attacked = bool(tables.counts(run.rows).surviving)
+    fate, n = tables.fates(count(run.rows, run.attacks)), len(run.rows)
+    attacked = bool(run.attacks)
     parts = [
         ("proved", fate.certified, theme.certified, down),
         ("neither proved nor broken" if attacked else "not proved", fate.undecided, theme.undecided, nearest),
@@ -272,7 +275,7 @@ def _training(run: Run, theme: Theme) -> Any:
 
 
 def _column(metrics: Sequence[Mapping[str, Any]], key: str) -> list[float]:
-    """NaN, which leaves a gap, where an epoch has no such number."""
+    """The numbers of that name; NaN, which leaves a gap, where an epoch has none."""
     values = (row.get(key) for row in metrics)
     return [float(value) if isinstance(value, int | float) else math.nan for value in values]
 
@@ -352,7 +355,7 @@ def _confusion(run: Run, theme: Theme) -> Any:
 
 
 def _margin_vs_method(run: Run, theme: Theme) -> Any:
-    method = str(run.summary["method"])
+    method = run.summary["method"]
     gained = tables.gain(run.rows, run.eps, method)
     if gained is None:
         raise ValueError("there is nothing to compare the margin with")

@@ -1,38 +1,11 @@
-"""Tables from rows: pure functions, exact counts. Nothing here knows how a table looks."""
+"""Make tables from rows: pure functions, exact counts. Nothing here knows how a table looks."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from .rows import Row, attack_names
-
-
-@dataclass(frozen=True)
-class Counts:
-    """Numbers of images. surviving: by attack; robust: surviving every attack that was run, None if none was."""
-
-    n: int
-    clean: int
-    certified: int
-    surviving: dict[str, int]
-    robust: int | None
-
-
-def counts(rows: Sequence[Row]) -> Counts:
-    """Clean, certified and surviving images."""
-    names = attack_names(list(rows))
-    return Counts(
-        n=len(rows),
-        clean=sum(row.correct for row in rows),
-        certified=sum(row.certified for row in rows),
-        surviving={name: sum(row.survives(name) for row in rows) for name in names},
-        robust=sum(all(row.survives(name) for name in names) for row in rows) if names else None,
-    )
-
-
-def mean_radius(rows: Sequence[Row]) -> Fraction:
-    """Exact mean over all images; errors count as 0."""
-    return sum((Fraction(row.radius) for row in rows if row.correct), Fraction(0)) / len(rows)
+from ..rows import Counts, Row, count
 
 
 @dataclass(frozen=True)
@@ -49,9 +22,8 @@ class Fates:
     misclassified: int
 
 
-def fates(rows: Sequence[Row]) -> Fates:
-    """Without attacks, nothing is broken and all that is not certified is undecided."""
-    counted = counts(rows)
+def fates(counted: Counts) -> Fates:
+    """The fates of images. Without attacks, nothing is broken and all that is not certified is undecided."""
     standing = counted.clean if counted.robust is None else counted.robust
     return Fates(
         certified=counted.certified,
@@ -93,38 +65,37 @@ class ClassLine:
 
     @property
     def median(self) -> float:
-        """Of all images of the class, errors as 0; the lower one of two."""
+        """The median radius of all images of the class, errors as 0; the lower one of two."""
         everyone = [0.0] * (self.n - self.clean) + list(self.radii)
         return everyone[(len(everyone) - 1) // 2]
 
 
 def by_class(rows: Sequence[Row]) -> list[ClassLine]:
-    """Every class that has an image, in order."""
+    """One line for every class that has an image, in order."""
+    own: dict[int, list[Row]] = {}
+    for row in rows:
+        own.setdefault(row.label, []).append(row)
     lines = []
-    for label in sorted({row.label for row in rows}):
-        own = [row for row in rows if row.label == label]
-        radii = tuple(sorted(row.radius for row in own if row.correct))
-        lines.append(ClassLine(label, len(own), len(radii), sum(row.certified for row in own), radii))
+    for label in sorted(own):
+        counted = count(own[label], ())
+        radii = tuple(sorted(row.radius for row in own[label] if row.correct))
+        lines.append(ClassLine(label, counted.n, counted.clean, counted.certified, radii))
     return lines
 
 
 def confusion(rows: Sequence[Row], classes: int) -> list[list[int]]:
-    """matrix[label][prediction]: number of images."""
+    """The number of images for matrix[label][prediction]."""
     matrix = [[0] * classes for _ in range(classes)]
     for row in rows:
         matrix[row.label][row.prediction] += 1
     return matrix
 
 
-def worst_confusions(matrix: Sequence[Sequence[int]], most: int = 8) -> list[tuple[int, int, int]]:
+def worst_confusions(rows: Sequence[Row], most: int = 8) -> list[tuple[int, int, int]]:
     """(label, prediction, images) of the commonest errors, commonest first."""
-    errors = [
-        (label, prediction, images)
-        for label, line in enumerate(matrix)
-        for prediction, images in enumerate(line)
-        if label != prediction and images
-    ]
-    return sorted(errors, key=lambda error: -error[2])[:most]
+    errors = Counter((row.label, row.prediction) for row in rows if not row.correct)
+    ordered = sorted(errors.items(), key=lambda error: (-error[1], error[0]))
+    return [(label, prediction, images) for (label, prediction), images in ordered[:most]]
 
 
 @dataclass(frozen=True)
@@ -141,7 +112,7 @@ class Gain:
 
 
 def gain(rows: Sequence[Row], eps: Fraction, method: str) -> Gain | None:
-    """None where there is nothing to compare: the method is the margin, or no row has a margin radius."""
+    """The gain; None if there is nothing to compare: the method is the margin, or no row has a margin radius."""
     pairs = tuple((row.margin_radius, row.radius) for row in rows if row.correct and row.margin_radius is not None)
     if method == "margin" or not pairs:
         return None

@@ -1,12 +1,12 @@
-"""Writes the report of a run: report.html, and each chart as a PNG."""
+"""Write the report of a run: report.html, and each chart as a PNG."""
 
 from pathlib import Path
 
 from ..files import write_atomically
-from .gallery import sheet
+from ..runs import Run
+from .gallery import halves, sheet
 from .html import page
 from .plots import draw, require_matplotlib
-from .run import read_run
 
 PICTURES = ("certified_accuracy", "fates", "radius_by_class", "confusion", "training", "margin_vs_method", "gallery")
 
@@ -17,15 +17,16 @@ def write(run: Path, out: Path | None = None) -> Path:
     Pictures of an earlier report that this run has no data for are removed. Needs matplotlib, the extra `report`.
     """
     require_matplotlib()
-    content = read_run(run)
+    content = Run(run)
+    content.check_evaluated()
     target = out or run / "report"
     charts = draw(content)
     images = {name: chart.light for name, chart in charts.items()}
-    if content.gallery and content.gallery.exhibits:
-        images["gallery"] = sheet(content.gallery)
+    if parts := halves(content):
+        images["gallery"] = sheet(parts, content.classes)
     text = page(content, charts)
     target.mkdir(parents=True, exist_ok=True)
-    replaces = (target / "report.html").exists()  # else a picture of that name is somebody's own
+    replaces = (target / "report.html").exists()  # otherwise a picture of that name is somebody else's
     for name in PICTURES:
         if name in images:
             write_atomically(target / f"{name}.png", images[name])

@@ -7,7 +7,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import NamedTuple
 
-from ..report.digits import down, nearest, up, written
+from ..numbers import down, nearest, up, written
 from ..report.published import Result, tables
 from .plan import Planned, Scale, plan
 from .rows import Row
@@ -48,7 +48,7 @@ _QUANTITIES: dict[int, tuple[Quantity, ...]] = {
 
 
 @dataclass(frozen=True)
-class SideBySide:
+class ComparedTable:
     """A table of text cells: the first `words` columns hold words, the others numbers."""
 
     title: str
@@ -57,7 +57,7 @@ class SideBySide:
     lines: list[list[str]]
 
 
-def compare(table: int, scale: Scale, rows: Sequence[Row]) -> SideBySide:
+def compare(table: int, scale: Scale, rows: Sequence[Row]) -> ComparedTable:
     """Lay out all published rows in the paper's order, baselines marked as cited, then those that only we have.
 
     Ours are means over the runs, with the standard deviation if there are several.
@@ -74,7 +74,7 @@ def compare(table: int, scale: Scale, rows: Sequence[Row]) -> SideBySide:
     headings += [f"{each.heading}, {whose}" for each in quantities for whose in ("paper", "here")] + ["runs"]
     kept = [k for k in range(len(headings)) if k > 2 or len({line[k] for line in lines}) > 1]
     kept = [k for k in kept if k != 2 or table == 3]  # elsewhere the row's name says it
-    return SideBySide(
+    return ComparedTable(
         title=f"Table {table}: {published.title}",
         headings=[headings[k] for k in kept],
         words=sum(k <= 2 for k in kept),

@@ -11,7 +11,7 @@ from ..evaluate import evaluate, watch
 from ..machine import in_words
 from ..recipes import Recipe
 from ..recipes.problems import closest
-from ..runs import read_run
+from ..runs import Run
 from ..training import train
 from .epochs import epoch_times
 from .plan import Planned, Scale, plan
@@ -80,14 +80,15 @@ def _accuracies(job: Job, folder: Path, data_dir: Path | None, quiet: bool) -> R
     train(
         recipe, folder, resume=True, data_dir=data_dir, quiet=quiet, evaluate=functools.partial(watch, eps=recipe.eps)
     )
-    trained = read_run(folder)
+    trained = Run(folder)
+    trained.check_trained()
     test_set = data.load(recipe.data, "test", data_dir)
     summary = evaluate(
         models.load(folder), test_set, recipe.eps, folder, trained.model_file, attacks=("pgd",), show_progress=not quiet
     ).summary
     return _row(
         job, recipe, trained.seconds / 3600, clean=summary["clean"], robust=summary["robust"],
-        certified=summary["certified"], train_clean=float(trained.epochs[-1]["train_accuracy"]),
+        certified=summary["certified"], train_clean=float(trained.metrics[-1]["train_accuracy"]),
     )  # fmt: skip
 
 

@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from ..files import load_tensors, save_tensors
+from ..runs import CHECKPOINT
 from .trainer import Sums, Trainer, no_sums
 
-FILE = "checkpoint.safetensors"
+FILE = CHECKPOINT
 
 
 def save(path: Path, trainer: Trainer, sums: Sums) -> None:

@@ -16,8 +16,8 @@ class _Strict(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
-class Attacked(_Strict):
-    """The images that an attack has left standing."""
+class Survivors(_Strict):
+    """The images that survived an attack."""
 
     attack: str
     percent: Percent = Field(description="of all test images: right, and not broken")
@@ -39,8 +39,8 @@ class Card(_Strict):
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="of the network's file")
     n: Count
     clean: Percent
-    pgd20: Attacked
-    strongest: Attacked
+    pgd20: Survivors
+    strongest: Survivors
     certified: Percent
     method: str = Field(description="how it was certified")
     mean_radius: float = Field(ge=0, le=1, description="proved, in pixels; errors count as 0")

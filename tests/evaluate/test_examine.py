@@ -9,8 +9,10 @@ import torch
 from linfdist import attacks, certify, models
 from linfdist.eps import parse_eps
 from linfdist.evaluate import violations, watch
-from linfdist.evaluate.rows import check_row, examine
+from linfdist.evaluate.examine import examine
+from linfdist.evaluate.subject import FloatSubject
 from linfdist.models import DistNetMLP
+from linfdist.rows import Row
 
 EPS = "0.1"
 
@@ -30,53 +32,52 @@ def head():
 @pytest.mark.parametrize("method", ["box", "margin"])
 def test_what_is_proved(network, test_set, method):
     images, labels = test_set.images[10:110], test_set.labels[10:110]
-    rows = examine(network, images, labels, 10, EPS, method, []).rows
-    assert [row["index"] for row in rows] == list(range(10, 110))
-    assert [row["label"] for row in rows] == labels.tolist()
+    rows = examine(FloatSubject(network), images, labels, 10, EPS, method, []).rows
+    assert [row.index for row in rows] == list(range(10, 110))
+    assert [row.label for row in rows] == labels.tolist()
     proof = certify(network, images.float() / 255, EPS, labels, method=method)
     margin = certify(network, images.float() / 255, EPS, labels, method="margin")
-    assert [row["prediction"] for row in rows] == proof.prediction.tolist()
-    assert [row["radius"] for row in rows] == proof.radius.tolist()  # to the last bit
-    assert [row["margin_radius"] for row in rows] == margin.radius.tolist()
-    assert [row["certified"] for row in rows] == proof.certified.tolist()
-    assert 0 < sum(row["certified"] for row in rows) < 100
-    assert all(row["attacks"] == {} for row in rows)
-    for index, row in enumerate(rows, start=10):
-        assert check_row(row, index, [] if row["prediction"] == row["label"] else ["pgd"]) == row
+    assert [row.prediction for row in rows] == proof.prediction.tolist()
+    assert [row.radius for row in rows] == proof.radius.tolist()  # to the last bit
+    assert [row.margin_radius for row in rows] == margin.radius.tolist()
+    assert [row.certified for row in rows] == proof.certified.tolist()
+    assert 0 < sum(row.certified for row in rows) < 100
+    assert all(row.attacks == {} for row in rows)
+    assert [Row.parse(row.as_json(), "") for row in rows] == rows
 
 
 def test_what_is_attacked(network, test_set):
     """Errors are not; the others have what the attack found, image by image."""
     attack = attacks.attack("pgd")
-    examined = examine(network, test_set.images, test_set.labels, 0, EPS, "margin", [attack])
+    examined = examine(FloatSubject(network), test_set.images, test_set.labels, 0, EPS, "margin", [attack])
     x, y = test_set.images.float() / 255, test_set.labels
     broken = 0
     for row, image, label in zip(examined.rows, x, y, strict=True):
-        attacked = examined.attacked["pgd"].get(row["index"])
-        assert (attacked is None) == (row["attacks"] == {}) == (row["prediction"] != row["label"])
+        attacked = examined.attacked["pgd"].get(row.index)
+        assert (attacked is None) == (row.attacks == {}) == (row.prediction != row.label)
         if attacked is None:
             continue
-        result = row["attacks"]["pgd"]
-        assert result["prediction"] == int(network(attacked[None]).argmax())
-        assert result["broken"] == (result["prediction"] != label)
-        assert result["size"] == float((attacked.double() - image.double()).abs().max())
-        assert Fraction(result["size"]) <= parse_eps(EPS)
-        broken += result["broken"]
+        result = row.attacks["pgd"]
+        assert result.prediction == int(network(attacked[None]).argmax())
+        assert result.broken == (result.prediction != label)
+        assert result.size == float((attacked.double() - image.double()).abs().max())
+        assert Fraction(result.size) <= parse_eps(EPS)
+        broken += result.broken
     assert 0 < broken < len(y)
     assert examined.seconds.keys() == {"certify", "pgd"}
     assert violations(examined.rows, EPS) == []
 
 
 def test_rows_do_not_depend_on_the_batch(network, test_set):
+    images, labels, subject = test_set.images[:40], test_set.labels[:40], FloatSubject(network)
+
     def rows(size):
         parts = [slice(start, start + size) for start in range(0, 40, size)]
         attack = attacks.attack("pgd")
         return [
             row
             for few in parts
-            for row in examine(
-                network, test_set.images[:40][few], test_set.labels[:40][few], few.start, EPS, "box", [attack]
-            ).rows
+            for row in examine(subject, images[few], labels[few], few.start, EPS, "box", [attack]).rows
         ]
 
     assert rows(40) == rows(17) == rows(3)
@@ -86,12 +87,12 @@ def test_a_head_has_the_better_of_two_proofs(head, test_set):
     images = test_set.images[:60]
     x = images.float() / 255
     labels = head(x).argmax(1)  # so that certificates are not lost to errors
-    rows = examine(head, images, labels, 0, "0.01", "box", []).rows
+    rows = examine(FloatSubject(head), images, labels, 0, "0.01", "box", []).rows
     box, margin = (certify(head, x, "0.01", labels, method=method) for method in ("box", "margin"))
-    assert [row["radius"] for row in rows] == torch.maximum(box.radius, margin.radius).tolist()
-    assert [row["certified"] for row in rows] == (box.certified | margin.certified).tolist()
-    assert any(row["radius"] > row["margin_radius"] for row in rows)
-    assert any(row["certified"] for row in rows)
+    assert [row.radius for row in rows] == torch.maximum(box.radius, margin.radius).tolist()
+    assert [row.certified for row in rows] == (box.certified | margin.certified).tolist()
+    assert any(row.radius > row.margin_radius for row in rows)
+    assert any(row.certified for row in rows)
     assert violations(rows, "0.01") == []
 
 

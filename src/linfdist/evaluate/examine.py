@@ -1,0 +1,63 @@
+"""Examine a batch of images: certify them, and attack those that are classified correctly."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from ..attacks import Attack
+from ..eps import parse_eps
+from ..rows import Attempt, Row
+from .subject import Subject
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What is known of a batch of images.
+
+    rows: in the order of the images. attacked: what each attack made of the images (C, H, W), by index. seconds: the
+    time that the certificates and each attack took.
+    """
+
+    rows: list[Row]
+    attacked: dict[str, dict[int, Tensor]] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+def examine(
+    subject: Subject, images: Tensor, labels: Tensor, first: int, eps: str, method: str, attacks: Sequence[Attack]
+) -> Examined:
+    """Examine images uint8 (B, C, H, W) with labels (B,), whose indices in the data set are first, first + 1, ...
+
+    Images that are misclassified as they are are not attacked.
+    """
+    start = time.perf_counter()
+    proof = subject.prove(images, labels, eps, method)
+    assert proof.certified is not None  # as eps was given
+    margins = [None] * len(images) if proof.margin_radius is None else proof.margin_radius.tolist()
+    seconds = {"certify": time.perf_counter() - start}
+    correct = (proof.prediction.cpu() == labels).nonzero().flatten()
+    attempts: list[dict[str, Attempt]] = [{} for _ in images]
+    attacked: dict[str, dict[int, Tensor]] = {}
+    for attack in attacks:
+        start = time.perf_counter()
+        attacked[attack.name] = {}
+        if len(correct):
+            made, tried = attempt(subject, attack, images[correct], labels[correct], eps)
+            for position, image, each in zip(correct.tolist(), made, tried, strict=True):
+                attempts[position][attack.name] = each
+                attacked[attack.name][first + position] = image
+        seconds[attack.name] = time.perf_counter() - start
+    columns = zip(
+        labels.tolist(), proof.prediction.tolist(), proof.radius.tolist(), proof.certified.tolist(), margins, attempts,
+        strict=True,
+    )  # fmt: skip
+    return Examined([Row(first + k, *values) for k, values in enumerate(columns)], attacked, seconds)
+
+
+def attempt(subject: Subject, attack: Attack, images: Tensor, labels: Tensor, eps: str) -> tuple[Tensor, list[Attempt]]:
+    """Attack images; return what the attack made of them, (B, C, H, W), and its results."""
+    found = subject.attack(attack, images, labels, parse_eps(eps))
+    results = zip(found.broken.tolist(), subject.predictions(found.images), found.size.tolist(), strict=True)
+    return found.images, [Attempt(*each) for each in results]

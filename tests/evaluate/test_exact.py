@@ -1,0 +1,85 @@
+"""Exact networks are evaluated and reported like any other: attacks find 8-bit images, proofs are about integers."""
+
+import json
+from fractions import Fraction
+
+import pytest
+import torch
+
+from linfdist import data, exact
+from linfdist.attacks import attack
+from linfdist.evaluate import ExactSubject, Shard, evaluate
+from linfdist.models import load
+from linfdist.report import write
+
+from ..test_old_files import OLD
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return data.load("digits", split="test")
+
+
+@pytest.fixture(scope="module", params=["plain", "headed"])
+def frozen(request):
+    return exact.freeze(load(OLD / request.param), k=2)
+
+
+def read(folder):
+    return [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
+
+
+def test_rows_are_those_of_the_integers(frozen, digits, tmp_path):
+    evaluate(frozen, digits, "0.1", tmp_path, limit=40, attacks=("pgd", "strong"))
+    rows, images = read(tmp_path), digits.images[:40]
+    assert [row["prediction"] for row in rows] == frozen(images).argmax(1).tolist()
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["model_sha256"] == frozen.sha256
+    assert summary["certified"] <= summary["robust"] <= summary["clean"]
+    for row, image in zip(rows, images, strict=True):
+        for found in row["attacks"].values():
+            levels = 255 * Fraction(found["size"])
+            assert abs(levels - round(levels)) < Fraction(1, 10**9)
+            assert found["size"] <= 0.1
+        if frozen.head is None:
+            (own,) = exact.certify(frozen, image[None])
+            assert row["radius"] >= own.levels / 255 - 1e-12
+    page = write(tmp_path)
+    assert "0.1" in page.read_text()
+
+
+def test_shards_give_the_same_rows_as_the_whole(digits, tmp_path):
+    frozen = exact.freeze(load(OLD / "plain"), k=2)
+    evaluate(frozen, digits, "0.1", tmp_path / "whole", limit=20, batch=6, attacks=("pgd",))
+    for number in (2, 1):
+        evaluate(frozen, digits, "0.1", tmp_path / "parts", limit=20, batch=6, attacks=("pgd",), shard=Shard(number, 2))
+    assert read(tmp_path / "whole") == read(tmp_path / "parts")
+    again = evaluate(frozen, digits, "0.1", tmp_path / "parts", limit=20, batch=6, attacks=("pgd",))
+    assert again.before
+    other = exact.freeze(load(OLD / "plain"), k=3)
+    with pytest.raises(ValueError, match="other settings"):
+        evaluate(other, digits, "0.1", tmp_path / "parts", limit=20, batch=6, attacks=("pgd",))
+
+
+def test_an_attack_is_what_the_integers_say_it_is(frozen, digits):
+    """On the grid, within whole levels of the ball, and broken only if the integer network is."""
+    images, subject = digits.images[:60], ExactSubject(frozen)
+    labels = frozen(images).argmax(1)
+    for eps in (Fraction(1, 10), Fraction(3, 255), Fraction(1, 1000)):
+        found = subject.attack(attack("pgd"), images, labels, eps)
+        pixels = (found.images * 255).round()
+        assert torch.equal(pixels, found.images * 255) or (pixels - found.images * 255).abs().max() < 1e-9
+        moved = (pixels - images).abs().flatten(1).amax(1)
+        assert (moved <= int(255 * eps)).all()
+        assert torch.equal(frozen(pixels.to(torch.uint8)).argmax(1) != labels, found.broken)
+        assert torch.equal((found.size * 255).round(), moved)
+    assert not found.broken.any()  # within a thousandth there is no other 8-bit image
+
+
+def test_attacks_stay_in_the_domain(digits):
+    images = digits.images[:30]
+    frozen = exact.freeze(load(OLD / "plain"), k=2, domain=(images.amin(0), images.amax(0)))
+    found = ExactSubject(frozen).attack(attack("pgd"), images, frozen(images).argmax(1), Fraction(1, 5))
+    frozen.check((found.images * 255).round().to(torch.uint8))
+    with pytest.raises(ValueError, match="outside the domain"):
+        ExactSubject(frozen).check(255 - images)
