@@ -1,4 +1,4 @@
-"""Finds networks: by name in the zoo, or by path. A file of the zoo is the one its card speaks of, or is refused."""
+"""Find networks by name in the zoo, or by path. A file of the zoo is the one that its card describes, or is refused."""
 
 import hashlib
 import os
@@ -15,12 +15,12 @@ FILES = Path(__file__).parent / "files"
 
 
 def names(folder: Path | None = None) -> list[str]:
-    """The networks of the zoo; of another folder, if one is given."""
+    """List the networks of the zoo, or of another folder."""
     return sorted(path.stem for path in (folder or FILES).glob("*.json"))
 
 
 def card(name: str, folder: Path | None = None) -> "Card":
-    """What is known of a network of the zoo; ValueError lists the names if there is no such one."""
+    """Read the card of a network of the zoo; if there is none, ValueError lists the names."""
     from .cards import read  # pydantic takes its time, and is needed for this alone
 
     if name not in (known := names(folder)):
@@ -32,7 +32,7 @@ def card(name: str, folder: Path | None = None) -> "Card":
 
 
 def file(name: str, folder: Path | None = None) -> Path:
-    """Where a network of the zoo is, its sha256 verified."""
+    """Find the file of a network of the zoo, and verify its sha256."""
     path, expected = (folder or FILES) / f"{name}.safetensors", card(name, folder).sha256
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing: the zoo is damaged, install linfdist again")
@@ -46,7 +46,7 @@ def file(name: str, folder: Path | None = None) -> Path:
 
 
 def load(source: str | Path, folder: Path | None = None) -> PixelNet:
-    """A network by its name in the zoo ("mnist-0.3"), or by the path of its file or of the folder of a finished run.
+    """Load a network by its name in the zoo ("mnist-0.3"), or by the path of its file or of a finished run's folder.
 
     In eval mode, at p = inf, it takes pixels of [0, 1], shape (B, C, H, W). If something with that path exists, it is
     taken; else the zoo is asked, whose files are verified. folder: another zoo.

@@ -1,29 +1,29 @@
-"""What a command is given to work on: a network in a file, a run's folder with its recipe, or a name of the zoo."""
+"""The MODEL that a command is given: a network in a file, a run's folder with its recipe, or a name of the zoo."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 from linfdist import recipes, zoo
 from linfdist.models import PixelNet
-from linfdist.models.saved import FILE
 from linfdist.recipes import Recipe
+from linfdist.runs import MODEL
 
 
 @dataclass(frozen=True)
-class Source:
-    """A network in eval mode, the file it is from, the folder for results, and the recipe, if any."""
+class Model:
+    """A network in eval mode, the file it comes from, the folder for results, and the recipe, if there is one."""
 
     network: PixelNet
-    model_file: Path
+    file: Path
     folder: Path
     recipe: Recipe | None
 
     def data(self, given: str | None) -> str:
-        """The name of the data set: as given, else the recipe's."""
+        """Choose the data set: the one given, else the recipe's."""
         return self._choose(given, self.recipe.data if self.recipe else None, "--data")
 
     def eps(self, given: str | None) -> str:
-        """The radius as text: as given, else the recipe's."""
+        """Choose the radius, as text: the one given, else the recipe's."""
         return self._choose(given, self.recipe.eps if self.recipe else None, "--eps")
 
     def _choose(self, given: str | None, own: str | None, option: str) -> str:
@@ -34,16 +34,16 @@ class Source:
         return own
 
 
-def open_source(path: Path) -> Source:
-    """A model.safetensors, the folder of a finished run, or a name of the zoo, whose results go into runs/NAME.
+def open_model(path: Path) -> Model:
+    """Open a model.safetensors, the folder of a finished run, or a network of the zoo, whose results go to runs/NAME.
 
     OSError or ValueError says what is wrong.
     """
     network = zoo.load(path)
     if not path.exists():
         name = str(path)
-        return Source(network, zoo.file(name), Path("runs") / name, Recipe.model_validate(zoo.card(name).recipe))
+        return Model(network, zoo.file(name), Path("runs") / name, Recipe.model_validate(zoo.card(name).recipe))
     folder = path if path.is_dir() else path.parent
     recipe_file = folder / "recipe.json"
     recipe = recipes.load(recipe_file) if recipe_file.exists() else None
-    return Source(network, path / FILE if path.is_dir() else path, folder, recipe)
+    return Model(network, path / MODEL if path.is_dir() else path, folder, recipe)
