@@ -112,6 +112,9 @@ def _header(path: Path) -> dict[str, Any]:
     for name, entry in entries.items():
         if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
             raise ValueError(f"the entry of tensor {_cut(name)} must have the keys dtype, shape and data_offsets")
+        for numbers in (entry["shape"], entry["data_offsets"]):
+            if not isinstance(numbers, list) or not all(type(each) is int and 0 <= each < 2**63 for each in numbers):
+                raise ValueError(f"tensor {_cut(name)} has {_cut(numbers)} where whole numbers should be")
         if entry["dtype"] not in _NAMES.values():
             raise ValueError(
                 f"tensor {_cut(name)} is of type {_cut(entry['dtype'])}, not of {', '.join(_NAMES.values())}"
