@@ -16,7 +16,7 @@ import torch
 
 from linfdist import exact
 from linfdist.data import read_image
-from linfdist.exact import twin
+from linfdist.exact import file, twin
 
 from .nets import images, random_mlp, random_net
 
@@ -488,8 +488,8 @@ def test_small_files_take_little_memory(parts, tmp_path):
 
 
 def test_what_is_no_file_or_too_large_is_not_read(tmp_path):
-    with open(tmp_path / "large", "wb") as file:
-        file.truncate(2**31 + 1)
+    with open(tmp_path / "large", "wb") as large:
+        large.truncate(2**31 + 1)
     (tmp_path / "folder").mkdir()
     for name in ("large", "folder"):
         for reason in reasons(tmp_path / name):
@@ -497,6 +497,12 @@ def test_what_is_no_file_or_too_large_is_not_read(tmp_path):
     for read in (exact.load, twin.read):
         with pytest.raises(FileNotFoundError, match="nothing"):
             read(tmp_path / "nothing")
+
+
+def test_both_have_the_limits_of_the_page():
+    ours = (file.LARGEST_FILE, file.LONGEST_TEXT, file.LONGEST_HEADER, file.MOST_LAYERS, file.WIDEST, file.DEEPEST)
+    twins = (twin.MOST_BYTES, twin.MOST_TEXT, twin.MOST_HEADER, twin.MOST_LAYERS, twin.MOST_WIDTH, twin.MOST_NESTING)
+    assert ours == twins == (2**31, 2**20, 2**18, 1000, 2**20, 16)
 
 
 def test_nothing_is_written_that_could_not_be_read(tmp_path):
@@ -513,13 +519,13 @@ def test_memory_of_verify_is_bounded(tmp_path):
     """As docs/format.md and the twin say: 3 times the file, and 128 bytes times 2^18 or the widest layer."""
     path = tmp_path / "net"
     for net in (
-        random_net(0, shape=(1, 28, 28), width=1500, depth=3, classes=10),
+        random_net(0, shape=(1, 28, 28), width=1200, depth=3, classes=10),
         random_mlp(0, shape=(1, 28, 28), width=300, depth=2, classes=10, head=2000),
     ):
-        frozen = exact.freeze(net)
+        frozen = exact.freeze(net, k=3)
         exact.save(frozen, path)
         image = torch.zeros(1, 1, 28, 28, dtype=torch.uint8)
-        proof = exact.certify(frozen, image)[0].json()
+        proof = exact.certify(frozen, image, method="margin" if frozen.head is None else "box")[0].json()
         tracemalloc.start()
         exact.verify(proof, image[0].numpy(), path)
         peak = tracemalloc.get_traced_memory()[1]
@@ -545,6 +551,27 @@ def test_files_of_version_0_1_load_and_verify(network, certificate):
     frozen = exact.load(path)
     assert exact.certify(frozen, image[None], method=proof["method"])[0].json() == proof
     assert frozen.facts["recipe"] == "digits-quick"
+
+
+@pytest.mark.parametrize("name", ["certificate", "certificate-margin", "certificate-head"])
+def test_every_entry_of_a_certificate_counts(name):
+    """Other values, and equal ones of another type, and what nests deeply, are refused in one line."""
+    path = OLD / ("exact-head.safetensors" if "head" in name else "exact.safetensors")
+    image = read_image(OLD / "image.png", 1).numpy()
+    proof = json.loads((OLD / f"{name}.json").read_text())
+    nested: list = []
+    for _ in range(5000):
+        nested = [nested]
+    values = [None, True, 1, 3.0, 125.0, float("nan"), 10**4000, "", "margin", "box", [1.0, 8, 8], [True, 8, 8], {}]
+    wrong = [{**proof, key: value} for key in proof for value in values if repr(value) != repr(proof[key])]
+    wrong += [{**proof, key: nested} for key in proof]
+    wrong += [{key: proof[key] for key in proof if key != missing} for missing in proof]
+    wrong += [{**proof, "more": 1}, [], None, "certificate", [proof]]
+    for other in wrong:
+        with pytest.raises(ValueError, match="certificate") as caught:
+            exact.verify(other, image, path)
+        assert len(str(caught.value).splitlines()) == 1
+        assert len(str(caught.value)) < 400
 
 
 def test_a_file_is_written_as_version_0_1_wrote_it(tmp_path):

@@ -112,9 +112,10 @@ def _header(path: Path) -> dict[str, Any]:
     for name, entry in entries.items():
         if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
             raise ValueError(f"the entry of tensor {_cut(name)} must have the keys dtype, shape and data_offsets")
-        for numbers in (entry["shape"], entry["data_offsets"]):
-            if not isinstance(numbers, list) or not all(type(each) is int and 0 <= each < 2**63 for each in numbers):
-                raise ValueError(f"tensor {_cut(name)} has {_cut(numbers)} where whole numbers should be")
+        for key, lengths in (("shape", (1, 2, 3)), ("data_offsets", (2,))):
+            numbers = entry[key]
+            if not isinstance(numbers, list) or len(numbers) not in lengths or not all(map(_count, numbers)):
+                raise ValueError(f"tensor {_cut(name)} has the {key} {_cut(numbers)}")
         if entry["dtype"] not in _NAMES.values():
             raise ValueError(
                 f"tensor {_cut(name)} is of type {_cut(entry['dtype'])}, not of {', '.join(_NAMES.values())}"
@@ -162,6 +163,10 @@ def _check(header: Mapping[str, Any]) -> None:
 
 def _size(value: Any) -> bool:
     return type(value) is int and 1 <= value <= WIDEST
+
+
+def _count(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= LARGEST_FILE
 
 
 def _deeper(value: Any, levels: int) -> bool:

@@ -36,6 +36,8 @@ BLOCK = 2**18  # weights of a layer that are looked at together
 
 def verify(certificate: dict[str, Any], image: NDArray[np.uint8], model: Path) -> None:
     """Compute what the certificate of this image (C, H, W) by this network must say; ValueError where it differs."""
+    if type(certificate) is not dict:
+        raise ValueError(f"the certificate is {short(certificate)}, expected a JSON object")
     method = certificate.get("method")
     if method not in ("margin", "box"):
         raise ValueError(f"the certificate's method is {short(method)}, expected 'margin' or 'box'")
@@ -91,7 +93,7 @@ def verify(certificate: dict[str, Any], image: NDArray[np.uint8], model: Path) -
             raise ValueError(f"the certificate has an unknown entry {short(key)}")
         if key not in certificate:
             raise ValueError(f"the certificate has no entry {key!r}")
-        if json.dumps(certificate[key]) != json.dumps(expected[key]):
+        if certificate[key] != expected[key] or types(certificate[key]) != types(expected[key]):
             raise ValueError(f"{key}: the certificate says {short(certificate[key])}, it is {expected[key]!r}")
 
 
@@ -187,8 +189,16 @@ def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def short(value: Any) -> str:
     """The value in an error message, cut where it is long."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except RecursionError:
+        text = "a value with too many objects and lists inside each other"
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+def types(value: Any) -> list[type]:
+    """Of a value and, if it is a list, of what is in it: to Python, 1, 1.0 and True are equal."""
+    return [type(value), *map(type, value if type(value) is list else [])]
 
 
 def integer(value: Any, least: int, most: int, what: str) -> int:
