@@ -385,8 +385,8 @@ def change_bytes(parts: Parts, rng: random.Random) -> bytes:
 
 
 CHANGES = {
-    change_header: 250, change_entries: 200, change_type_and_entry: 70, change_shape: 90, change_type: 60,
-    change_values: 90, change_values_of_layers: 20, change_mask: 60, change_domain: 40, change_tensors: 60,
+    change_header: 180, change_entries: 180, change_type_and_entry: 70, change_shape: 90, change_type: 60,
+    change_values: 60, change_values_of_layers: 20, change_mask: 50, change_domain: 30, change_tensors: 50,
     change_text: 150, change_bytes: 150,
 }  # fmt: skip
 
