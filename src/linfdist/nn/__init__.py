@@ -2,11 +2,13 @@
 
 from .base import Box, Contract, LipschitzModule, Rounding
 from .center_crop import CenterCrop
+from .clip import Clip
 from .dist_conv import DistConv2d
 from .dist_linear import DistLinear
 from .flatten import Flatten
 from .folded import Folded
 from .head import Head
+from .mean_pool import MeanPool
 from .mean_shift import MeanShift
 from .nearest_class import NearestClass
 from .normalize import Normalize
@@ -17,6 +19,7 @@ from .stack import Stack
 __all__ = [
     "Box",
     "CenterCrop",
+    "Clip",
     "Contract",
     "DistConv2d",
     "DistLinear",
@@ -25,6 +28,7 @@ __all__ = [
     "Head",
     "LipschitzModule",
     "Logits",
+    "MeanPool",
     "MeanShift",
     "NearestClass",
     "Normalize",

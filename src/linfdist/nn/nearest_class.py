@@ -12,7 +12,7 @@ from .base import Box, Graph, Rounding, Shape
 from .dist_linear import distance_rounding
 from .folded import Folded
 from .readout import Proves, Readout, largest_alone
-from .rounding import gamma, widened
+from .rounding import mean_rounding, mean_slack, widened
 
 
 class NearestClass(Readout):
@@ -47,8 +47,7 @@ class NearestClass(Readout):
         if self.per_class == 1:
             return Box(-far, -near)
         low, high = self._by_class(-far.double()), self._by_class(-near.double())
-        relative = gamma(self.per_class + 2, torch.finfo(near.dtype).eps / 2) + 2.0**-50 * (self.per_class + 2)
-        slack = relative * torch.maximum(low.abs(), high.abs()).mean(2)
+        slack = mean_slack(torch.maximum(low.abs(), high.abs()).mean(2), self.per_class, near.dtype)
         return widened(low.mean(2), high.mean(2), slack, near.dtype)
 
     def bounds(self) -> Proves:
@@ -58,11 +57,12 @@ class NearestClass(Readout):
         return proves
 
     def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
-        """Beside the distances, n additions and one division, which together lose less than (n + 2) u of the mean."""
-        distances, n = distance_rounding(self.weight, self.bias, size, unit), self.per_class
-        if n == 1:
+        """Beside the distances, that of their mean."""
+        distances = distance_rounding(self.weight, self.bias, size, unit)
+        if self.per_class == 1:
             return distances
-        return Rounding(distances.size, distances.peak * n, distances.error + (n + 2) * unit * distances.size)
+        mean = mean_rounding(distances.size, self.per_class, unit)
+        return mean._replace(error=distances.error + mean.error)
 
     def terms(self, shape: Shape) -> int:
         return self.weight.numel()
