@@ -7,7 +7,9 @@ from typing import Any
 
 from torch import Tensor
 
-from ..nn import Box, CenterCrop, Contract, LipschitzModule, Normalize, Readout, Stack
+from ..nn import Box, CenterCrop, Clip, Contract, Flatten, LipschitzModule, MeanPool, Normalize, Readout, Stack
+from ..nn.clip import check_clip
+from ..nn.mean_pool import check_pool
 
 
 class PixelNet(Contract):
@@ -47,7 +49,10 @@ class PixelNet(Contract):
 
     @property
     def lipschitz(self) -> float:
-        """The ℓ∞ Lipschitz constant of `features` in pixels, at p = inf in eval mode: 1/std, rounded up."""
+        """The ℓ∞ Lipschitz constant of `features` in pixels, at p = inf in eval mode: the product of the layers' ones.
+
+        That is 1/std, rounded up, for the paper's networks; clipping makes it larger.
+        """
         return self.body.lipschitz
 
     def features(self, x: Tensor, p: float | Tensor = math.inf) -> Tensor:
@@ -85,6 +90,19 @@ def check_sizes(shape: Sequence[int], mean: Sequence[float], crop: int | None, *
     return shape[0], shape[1], shape[2]
 
 
-def first_layers(mean: Sequence[float], std: float, crop: int | None) -> list[LipschitzModule]:
-    """Pixels (B, C, H, W) -> normalised images (B, C, crop, crop)."""
-    return ([] if crop is None else [CenterCrop(crop)]) + [Normalize(mean, std)]
+def first_layers(
+    mean: Sequence[float], std: float, crop: int | None, clip: Sequence[float] | None = None
+) -> list[LipschitzModule]:
+    """Pixels (B, C, H, W) -> normalised images (B, C, crop, crop), after the crop and the clipping, if any."""
+    bounds = check_clip(clip)
+    layers: list[LipschitzModule] = [] if crop is None else [CenterCrop(crop)]
+    return layers + ([] if bounds is None else [Clip(*bounds)]) + [Normalize(mean, std)]
+
+
+def to_vectors(shape: tuple[int, ...], pool: Sequence[int]) -> tuple[LipschitzModule, int]:
+    """Normalised images of this shape (C, H, W) -> the inputs of the first dist layer, and how many there are.
+
+    pool: the sizes of the blocks whose means these are; if it is empty, the pixels. ValueError if a block does not fit.
+    """
+    layer = MeanPool(pool) if check_pool(pool) else Flatten()
+    return layer, layer.output_shape(shape)[0]

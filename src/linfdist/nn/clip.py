@@ -29,7 +29,8 @@ class Clip(LipschitzModule):
         super().__init__()
         _check(low, high)
         dtype = torch.get_default_dtype()
-        _check(*(torch.tensor(bound, dtype=dtype, device="cpu").item() for bound in (low, high)))  # as they are used
+        in_use = torch.tensor([low, high], dtype=dtype, device="cpu").tolist()
+        _check(in_use[0], in_use[1])
         self.register_buffer("low", torch.tensor(low, dtype=dtype))  # ()
         self.register_buffer("high", torch.tensor(high, dtype=dtype))  # ()
         self.register_load_state_dict_post_hook(_check_loaded)
