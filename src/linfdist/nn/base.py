@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from .folded import Folded
+from .straight import straight
 
 Shape = tuple[int, ...]  # of one sample, without the batch
 
@@ -105,6 +106,13 @@ class LipschitzModule(Contract):
 
         ValueError if a value of the layer is not finite.
         """
+
+    def surrogate(self, x: Tensor, p: float) -> Tensor:
+        """Compute the values of p = inf, bit for bit, with gradients of distances at a finite p, for attacks.
+
+        A layer that is made of others hands this on to them, so that each gets its gradient at the values of p = inf.
+        """
+        return straight(self(x.detach()), self(x, p)) if self.holds_distances else self(x)
 
     def fold(self, folded: Folded) -> None:
         """Add the layer to a network in pixels and float64, from which integer networks and programs are made."""

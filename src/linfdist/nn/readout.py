@@ -10,6 +10,7 @@ from torch import Tensor
 
 from .base import Box, Contract, Graph, Rounding
 from .folded import Folded
+from .straight import straight
 
 Proves = Callable[[Box, Tensor, float], Tensor]
 
@@ -50,6 +51,10 @@ class Readout(Contract):
     def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
         """Describe the rounding of the logits, as for a layer; only for readouts with a Lipschitz constant."""
         raise TypeError(f"a {type(self).__name__} has no Lipschitz constant, so its rounding is not asked for")
+
+    def surrogate(self, x: Tensor, p: float) -> Tensor:
+        """Compute the logits of p = inf, bit for bit, with gradients of distances at a finite p; see `LipschitzModule`."""
+        return straight(self(x.detach()), self(x, p)) if self.holds_distances else self(x)
 
     def fold(self, folded: Folded) -> None:
         """Add what the logits are the negation of to a network in pixels, if that consists of distances."""

@@ -60,6 +60,11 @@ class Stack(LipschitzModule):
             size, peak, error = own.size, max(peak, own.peak), error * Fraction(layer.lipschitz) + own.error
         return Rounding(size, peak, error)
 
+    def surrogate(self, x: Tensor, p: float) -> Tensor:
+        for layer in self:
+            x = layer.surrogate(x, p)
+        return x
+
     def terms(self, shape: Shape) -> int:
         return sum(layer.terms(each) for layer, each in zip(self, self.shapes(shape), strict=False))
 
