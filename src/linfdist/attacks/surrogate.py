@@ -10,7 +10,7 @@ from ..models import PixelNet
 
 
 def surrogate(network: PixelNet, x: Tensor, p: float) -> Tensor:
-    """The logits (B, classes) of p = inf, bit for bit, with the gradient of distances at p: see `PixelNet.surrogate`."""
+    """The logits (B, classes) of p = inf, with the gradient of distances at p, layer by layer: see `PixelNet`."""
     return network(x) if p == math.inf else network.surrogate(x, p)
 
 

@@ -1,59 +1,11 @@
-"""How far the network as executed in floating point can be from the network in exact arithmetic."""
+"""Rounding errors of networks, which these know themselves, and numbers that are never rounded up."""
 
-import math
 from fractions import Fraction
 
-import torch
-from torch import Tensor
+from ..models.rounding import FLUSHED, flush_error, rounding_error
+from ..nn.base import round_up
 
-from ..models import PixelNet
-from ..nn.base import Rounding, round_up
-
-FLUSHED = 2.0**40  # times the smallest normal number: far more than a network can lose by flushing denormal numbers
-
-
-def rounding_error(network: PixelNet) -> float:
-    """Bound |computed − exact| for all images of [0, 1]: E, of the logits if the readout has a Lipschitz constant, else
-    of the features.
-
-    Every operation of a dist net - the two of `Normalize`, the subtraction of a dist layer, the shift, the bias - is
-    rounded once, by at most u · |result| with u = 2^-24 (float32); |·| and max are exact. A layer passes the error of
-    its input on, times its Lipschitz constant in ℓ∞: 1 for all but the normalisation. With bounds M of all intermediate
-    values, E = u · Σ M over the operations, rounded up generously (a factor 1 + 2^-10 covers the second order and the
-    summation; as all M >= 1, it also covers denormals, flushed to zero or not). Infinity if some value could overflow.
-    """
-    precision = torch.finfo(next(network.parameters()).dtype)
-    unit = Fraction(precision.eps) / 2
-    found = network.body.rounding(Fraction(1), unit)  # |pixels| <= 1
-    if network.readout.lipschitz is not None:
-        own = network.readout.rounding(found.size, unit)
-        passed = found.error * Fraction(network.readout.lipschitz)
-        found = Rounding(own.size, max(found.peak, own.peak), passed + own.error)
-    if 2 * found.peak > Fraction(precision.max):
-        return math.inf  # an intermediate value might overflow
-    return round_up(found.error * Fraction(1025, 1024))
-
-
-def flush_error(network: PixelNet, error: float) -> float:
-    """Bound what flushing denormal numbers to zero, or not, can change of a computed logit (or feature, see above).
-
-    Threads may differ in that, so that the same image may give other bits elsewhere. In a network whose weights are 0
-    or of ordinary size, a value that was flushed is lost in the next subtraction of a weight that is not 0, because it
-    is less than a quarter of that weight's last digit, and is passed on as it is where the weight is 0: it never grows.
-    So the change stays below 2^40 times the smallest normal number, of which one operation can cost one at most. Where
-    a weight is so small that this argument fails, all we know is that both results are within `error` of the exact one.
-    """
-    precision = torch.finfo(next(network.parameters()).dtype)
-    floor = precision.tiny * FLUSHED / precision.eps
-    tensors = [*network.parameters(), *network.buffers()]
-    ordinary = network.lipschitz <= 2.0**30 and all(_none_between(tensor, floor) for tensor in tensors)
-    return FLUSHED * precision.tiny if ordinary else 2 * error
-
-
-def _none_between(tensor: Tensor, floor: float) -> bool:
-    """Whether every t is 0, or neither |t| nor, as for a std, 1/|t| lies below the floor."""
-    size = tensor.detach().abs()
-    return not ((size < floor) & (size > 0)).any() and not (size > 1 / floor).any()
+__all__ = ["FLUSHED", "flush_error", "round_down", "rounding_error"]
 
 
 def round_down(exact: Fraction) -> float:

@@ -21,6 +21,7 @@ class PixelNet(Contract):
     network again; it is empty for a network that cannot be saved.
     """
 
+    repeatable = True  # what its parts compute, and nothing else
     body: Stack
     config: dict[str, Any]
 
@@ -60,6 +61,11 @@ class PixelNet(Contract):
         """Count the pairs of a neuron and an input of it, for one image."""
         shapes = self.body.shapes(shape or self.shape)
         return self.body.terms(shapes[0]) + self.readout.terms(shapes[-1])
+
+    def elements(self, shape: tuple[int, ...] | None = None) -> int:
+        """Count the numbers of the largest tensor that is computed for one image."""
+        shapes = self.body.shapes(shape or self.shape)
+        return max(self.body.elements(shapes[0]), self.readout.elements(shapes[-1]))
 
     @property
     def lipschitz(self) -> float:

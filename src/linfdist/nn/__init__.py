@@ -15,6 +15,7 @@ from .normalize import Normalize
 from .readout import Logits, Readout
 from .scaled_linear import ScaledLinear
 from .stack import Stack
+from .view import View
 
 __all__ = [
     "Box",
@@ -36,4 +37,5 @@ __all__ = [
     "Rounding",
     "ScaledLinear",
     "Stack",
+    "View",
 ]

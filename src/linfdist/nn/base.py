@@ -46,10 +46,13 @@ class Contract(nn.Module, ABC):
 
     Soundness is by declaration. Certificates accept a module if its class is final, that is, if it fills in one of the
     abstract contracts itself: a class that inherits from a finished one may compute something else than its parent
-    has declared, and is refused. `parts` are the classes of plain torch modules that it is made of.
+    has declared, and is refused. `parts` are the classes of plain torch modules that it is made of. `repeatable` says
+    whether the same input always gives the same bits, but for denormal numbers that are flushed: not so if sums may be
+    taken in another order in another batch.
     """
 
     parts: tuple[type[nn.Module], ...] = ()
+    repeatable: bool = False
 
     @classmethod
     def declares(cls) -> bool:
@@ -66,6 +69,13 @@ class Contract(nn.Module, ABC):
         These are the FLOPs of the paper's tables. Most modules have none.
         """
         return 0
+
+    def elements(self, shape: Shape) -> int:
+        """Count the numbers of the largest tensor that is computed for one sample of this shape, the sample included.
+
+        So many samples go through a network at once that memory suffices. Modules made of others must say it.
+        """
+        return math.prod(shape)
 
 
 class LipschitzModule(Contract):

@@ -22,6 +22,7 @@ class Clip(LipschitzModule):
     `low` and `high` () are buffers, saved with the weights.
     """
 
+    repeatable = True
     low: Tensor
     high: Tensor
 

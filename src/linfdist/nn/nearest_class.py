@@ -11,7 +11,7 @@ from ..ops.dist import dist
 from .base import Box, Graph, Rounding, Shape
 from .dist_linear import distance_rounding
 from .folded import Folded
-from .readout import Proves, Readout, largest_alone
+from .readout import Lead, Leads, Proves, Readout, largest_alone, lead_of
 from .rounding import mean_rounding, mean_slack, widened
 
 
@@ -32,6 +32,11 @@ class NearestClass(Readout):
         self.in_features, self.per_class = in_features, per_class
         self.weight = nn.Parameter(torch.randn(classes * per_class, in_features))
         self.bias = nn.Parameter(torch.zeros(classes * per_class))
+
+    @property
+    def repeatable(self) -> bool:  # type: ignore[override]
+        """Not if sums are rounded."""
+        return self.per_class == 1
 
     @property
     def classes(self) -> int:
@@ -56,6 +61,12 @@ class NearestClass(Readout):
 
         return proves
 
+    def leads(self) -> Leads:
+        def leads(box: Box, best: Tensor, off: float) -> Lead:
+            return lead_of(self.forward_box(box), best, off)
+
+        return leads
+
     def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
         """Beside the distances, that of their mean."""
         distances = distance_rounding(self.weight, self.bias, size, unit)
@@ -72,12 +83,12 @@ class NearestClass(Readout):
             raise TypeError(f"a readout with {self.per_class} neurons per class has no form in integers yet: train one")
         folded.distance(self.weight, self.bias)
 
-    def onnx(self, graph: Graph, x: str) -> str:
+    def onnx(self, graph: Graph, x: str, name: str | None = None) -> str:
         y = graph.node("Add", graph.distances(x, self.weight, 1, self.weight.dtype), graph.constant(self.bias))
         if self.per_class == 1:
-            return graph.node("Neg", y, name="logits")
+            return graph.node("Neg", y, name=name)
         split = graph.node("Reshape", y, graph.integers(0, self.classes, self.per_class))
-        return graph.node("Neg", graph.node("ReduceMean", split, graph.integers(2), keepdims=0), name="logits")
+        return graph.node("Neg", graph.node("ReduceMean", split, graph.integers(2), keepdims=0), name=name)
 
     def extra_repr(self) -> str:
         return f"{self.in_features}, {self.classes}, per_class={self.per_class}"
