@@ -16,3 +16,12 @@ def test_the_example_runs_as_shown():
     proof = names["proof"]
     assert proof.radius.shape == proof.certified.shape == (5,)
     assert torch.equal(proof.prediction, names["network"](names["images"]).argmax(1))
+
+
+def test_the_networks_page_shows_what_runs():
+    (code,) = re.findall(
+        r"^```python\n(.*?)^```", (ROOT / "docs" / "networks.md").read_text(), re.DOTALL | re.MULTILINE
+    )
+    names = {}
+    exec(code, names)
+    assert names["both"](names["images"]).shape == (5, 10)
