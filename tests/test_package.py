@@ -23,6 +23,7 @@ HOUSE = """
 | package | may import, besides the leaves |
 |---|---|
 | `cli` | everything below |
+| `networks` | `exact` `zoo` `models` |
 | `reproduce` | `report` `evaluate` `training` `zoo` `models` `machine` |
 | `bench` | `training` `exact` `certificates` `attacks` `models` `machine` `ops` |
 | `report` | nothing: it reads rows, never networks |

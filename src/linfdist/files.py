@@ -110,10 +110,16 @@ def remove_leftovers(path: Path) -> None:
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read what `save_tensors` has written; anything else is refused with the reason."""
+    header = read_header(path)
+    with safe_open(path, framework="pt") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, header  # noqa: SIM118 (not a dict)
+
+
+def read_header(path: Path) -> dict[str, Any]:
+    """Read the JSON header of what `save_tensors` has written; ValueError for anything else."""
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except SafetensorError as error:
         raise ValueError(f"{path} is not a safetensors file, or is damaged ({error})") from None
     if HEADER not in metadata:
@@ -123,7 +129,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     header = parse_json(metadata[HEADER], f"{path}, header")
     if not isinstance(header, dict):
         raise ValueError(f"{path}, header: must be a JSON object, got {excerpt(header)}")
-    return tensors, header
+    return header
 
 
 def parse_json(text: str | bytes, where: str) -> Any:

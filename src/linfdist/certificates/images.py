@@ -3,11 +3,21 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
+
+from torch import Tensor
 
 from ..data import read_images
-from ..models import PixelNet
 from .certificate import certify
+
+
+class TakesImages(Protocol):
+    """A network, float or exact, that says which images it takes."""
+
+    @property
+    def shape(self) -> tuple[int, int, int]: ...
+
+    def from_bytes(self, images: Tensor) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -41,14 +51,14 @@ class CertifiedImage:
 
 
 def certify_files(
-    network: PixelNet,
+    network: TakesImages,
     paths: Sequence[str | os.PathLike[str]],
     eps: str | None = None,
     method: str = "box",
     classes: Sequence[str] | None = None,
 ) -> list[CertifiedImage]:
     """Certify image files, which must have the network's size; classes: their names, if known."""
-    proof = certify(network, read_images(paths, network.shape).float() / 255, eps, method=method)
+    proof = certify(network, network.from_bytes(read_images(paths, network.shape)), eps, method=method)
     certified = [None] * len(paths) if proof.certified is None else proof.certified.tolist()
     found = zip(paths, proof.prediction.tolist(), proof.radius.tolist(), certified, strict=True)
     return [

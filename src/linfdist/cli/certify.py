@@ -67,7 +67,7 @@ def certify(
     opened = open_model(model)
     radius = eps if eps is not None or opened.recipe is None else opened.recipe.eps
     names = data.stored_classes(opened.recipe.data, data_dir) if opened.recipe else None
-    if names and len(names) != opened.network.config["classes"]:
+    if names and len(names) != opened.network.classes:
         names = None
     certified = certify_files(opened.network, data.image_files(images), radius, method.value, names)
     if json_file != OUTPUT:

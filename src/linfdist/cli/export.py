@@ -74,6 +74,8 @@ def export(
         target.parent.mkdir(parents=True, exist_ok=True)  # a network of the zoo has no folder yet
     check_writable(target)
     if form in (Format.onnx, Format.torch):
+        if isinstance(model.network, exact.FrozenNet):
+            raise ValueError(f"--format {form.value} is for float networks, and {path} is exact: take onnx-exact")
         _only_for_exact(form, k=k, domain=domain, data=dataset, eps=eps, limit=limit)
         from linfdist.export import to_onnx, to_torch_export  # what they need is an extra
 
@@ -96,6 +98,12 @@ def _only_for_exact(form: Format, **options: object) -> None:
         raise ValueError(f"{', '.join(given)}: only for --format exact and onnx-exact, not for {form.value}")
 
 
+def _only_for_floats(**options: object) -> None:
+    given = [f"--{name}" for name, value in options.items() if value is not None]
+    if given:
+        raise ValueError(f"{', '.join(given)}: only for float networks; this one is exact already")
+
+
 def _freeze(
     model: Model,
     k: int | None,
@@ -107,6 +115,9 @@ def _freeze(
 ) -> tuple[exact.FrozenNet, tuple[str, Comparison] | None]:
     """Freeze the network and, if there is a data set, compare it with the float one; the comparison has a title."""
     network: Any = model.network  # of which kind, `freeze` checks
+    if isinstance(network, exact.FrozenNet):
+        _only_for_floats(k=k, domain=domain, data=dataset, eps=eps, limit=limit)
+        return network, None
     bounds = None
     if domain is not None:
         least, largest = (data.read_image(path, network.shape[0]) for path in domain)

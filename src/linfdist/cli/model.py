@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from linfdist import recipes, zoo
+from linfdist import networks, recipes, zoo
+from linfdist.exact import FrozenNet
 from linfdist.models import PixelNet
 from linfdist.recipes import Recipe
 from linfdist.runs import MODEL
@@ -11,9 +12,9 @@ from linfdist.runs import MODEL
 
 @dataclass(frozen=True)
 class Model:
-    """A network in eval mode, the file it comes from, the folder for results, and the recipe, if there is one."""
+    """A network, float or exact, the file it comes from, the folder for results, and the recipe, if there is one."""
 
-    network: PixelNet
+    network: PixelNet | FrozenNet
     file: Path
     folder: Path
     recipe: Recipe | None
@@ -35,15 +36,18 @@ class Model:
 
 
 def open_model(path: Path) -> Model:
-    """Open a model.safetensors, the folder of a finished run, or a network of the zoo, whose results go to runs/NAME.
+    """Open a network's file, the folder of a finished run, or a network of the zoo, whose results go to runs/NAME.
 
-    OSError or ValueError says what is wrong.
+    Results of an exact network go to a folder of its own beside its file, which has the file's name without its
+    ending. OSError or ValueError says what is wrong.
     """
-    network = zoo.load(path)
+    network = networks.load(path)
     if not path.exists():
         name = str(path)
         return Model(network, zoo.file(name), Path("runs") / name, Recipe.model_validate(zoo.card(name).recipe))
     folder = path if path.is_dir() else path.parent
     recipe_file = folder / "recipe.json"
     recipe = recipes.load(recipe_file) if recipe_file.exists() else None
+    if isinstance(network, FrozenNet):
+        folder = path.with_suffix("")
     return Model(network, path / MODEL if path.is_dir() else path, folder, recipe)

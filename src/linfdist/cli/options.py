@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 ModelPath = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="A name of the zoo, a model.safetensors, or the folder of a run.")
+    Path, typer.Argument(metavar="MODEL", help="A name of the zoo, a network's file, or the folder of a run.")
 ]
 DataDir = Annotated[
     Path | None,

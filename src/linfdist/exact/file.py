@@ -15,7 +15,7 @@ from ..files import HEADER, load_tensors, save_tensors
 from .head import FrozenHead
 from .network import MAX_K, FrozenLayer, FrozenNet, grid_inputs
 
-FORMAT, HEAD_FORMAT = "linfdist-exact-1", "linfdist-exact-head-1"
+FORMAT, HEAD_FORMAT = FORMATS = "linfdist-exact-1", "linfdist-exact-head-1"
 LARGEST_FILE = 2**31  # bytes
 LONGEST_TEXT = 2**20  # characters of the JSON header of the safetensors file
 LONGEST_HEADER = 2**18  # characters of the JSON header of the network, which is a string in that header

@@ -45,17 +45,21 @@ def file(name: str, folder: Path | None = None) -> Path:
     return path
 
 
-def load(source: str | Path, folder: Path | None = None) -> PixelNet:
-    """Load a network by its name in the zoo ("mnist-0.3"), or by the path of its file or of a finished run's folder.
+def load(source: str | os.PathLike[str], folder: Path | None = None) -> PixelNet:
+    """Load a float network by its name in the zoo, or by the path of its file or of a finished run's folder."""
+    return models.load(find(source, folder))
 
-    In eval mode, at p = inf, it takes pixels of [0, 1], shape (B, C, H, W). If something with that path exists, it is
-    taken; else the zoo is asked, whose files are verified. folder: another zoo.
+
+def find(source: str | os.PathLike[str], folder: Path | None = None) -> Path:
+    """Find the file, or the run's folder, that a name of the zoo or a path stands for; folder: another zoo.
+
+    If something with that path exists, it is taken; else the zoo is asked, whose files are verified.
     """
     text = os.fspath(source)
     if Path(text).exists() or not _could_be_a_name(text):
-        return models.load(text)
+        return Path(text)
     if text in (known := names(folder)):
-        return models.load(file(text, folder))
+        return file(text, folder)
     raise FileNotFoundError(
         f"no network {text!r}: there is no such path, and {_listing(known)}; "
         "give a name, a model.safetensors or the folder of a finished run"
