@@ -21,7 +21,8 @@ struct Geometry {
   int64_t inputs() const { return channels() * window(); }  // I: inputs of one neuron
   int64_t positions() const { return OH * OW; }          // outputs a neuron gives per image
   int64_t rows() const { return N * positions(); }       // B: the virtual batch
-  bool linear() const { return H * W == 1 && OH * OW == 1 && window() == 1; }
+  // One row of numbers per image. With padding the only window lies in it, and not on the pixel.
+  bool linear() const { return H * W == 1 && OH * OW == 1 && window() == 1 && !padded(); }
   bool padded() const { return padding[0] > 0 || padding[1] > 0; }
 };
 
