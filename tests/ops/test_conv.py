@@ -125,7 +125,7 @@ def any_geometry(random):
 @pytest.mark.skipif(bool(native.missing()), reason=f"native: {native.missing()}")
 @pytest.mark.parametrize("seed", range(4))
 def test_any_geometry_is_that_of_the_reference(monkeypatch, seed):
-    """50 random geometries per seed: values, gradients and boxes; whole numbers, whose sums have no rounding at p = inf."""
+    """Values, gradients and boxes of 50 random geometries per seed; whole numbers, so that p = inf has no rounding."""
     random = Random(seed)
     for _ in range(50):
         x_shape, w_shape, keywords = any_geometry(random)
