@@ -107,14 +107,14 @@ def test_the_error_does_not_grow_with_the_number_of_inputs(backend, p, value):
 def test_many_small_terms_beside_a_large_one(backend, p):
     """Absolute errors of small terms add up: each must fall with the number of inputs, 65,536 here."""
     inputs = 1 << 16
-    for size in (2.0**-22, 2.0**-19, 2.0**-17, 2.0**-13, 1e-3, 0.1):  # of the small terms
-        w = torch.full((2, inputs), size ** (1 / p))
+    for size in (2.0**-22, 2.0**-17, 1e-3, 0.1):  # of the small terms
+        w = torch.full((1, inputs), size ** (1 / p))
         w[:, 7] = 1
         check(torch.zeros(33, inputs), w, p)
 
 
-@pytest.mark.parametrize("grad", [1e-20, 1e-30, 1e25])
-@pytest.mark.parametrize("size", [1e-3, 1.0, 1000.0])
+@pytest.mark.parametrize("grad", [1e-21, 1e-30, 1e25])
+@pytest.mark.parametrize("size", [1e-3, 1.0, 500.0])
 @pytest.mark.parametrize("p", [2, 5, 8, 12])
 def test_gradients_of_any_size(backend, p, size, grad):
     """grad / y^(p-1) over- or underflows in float32 long before the gradient itself does."""
