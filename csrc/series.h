@@ -27,7 +27,7 @@ struct Power {
 template <class T>
 double negligible(int64_t inputs, bool backward);
 
-// For e = p - less: `less` is 0 forward, 1 backward and 2 in the weight decay, whose errors are judged like a gradient's.
+// For e = p - less >= 0: `less` is 0 forward, 1 backward and 2 in the weight decay, whose errors are judged like a gradient's.
 // With d = min(1/1000, 1/I), the error of a term of a series is at most 2.5e-7 e (term + d) forward, 5e-5 (term + d) else:
 // relative to the sum it does not grow with the number of inputs.
 template <class T>
