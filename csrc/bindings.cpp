@@ -1,6 +1,7 @@
 // The operations as torch ops, through the stable ABI: one library for every torch from 2.10 on and every Python.
 // Python (linfdist/ops) checks shapes, dtypes and values; here only what memory safety needs is checked again.
 #include "engine.h"
+#include "float_mode.h"
 #include "kernels.h"
 #include "parallel.h"
 
@@ -18,8 +19,13 @@
 namespace linfdist {
 
 void parallel(int64_t n, int64_t grain, const std::function<void(int64_t, int64_t)>& f) {
-  torch::stable::parallel_for(0, n, grain, f);
+  torch::stable::parallel_for(0, n, grain, [&f](int64_t begin, int64_t end) {
+    const FloatMode mode(false);
+    f(begin, end);
+  });
 }
+
+int64_t threads() { return torch::stable::get_num_threads(); }
 
 namespace {
 using torch::headeronly::ScalarType;
@@ -64,9 +70,10 @@ void check(const Tensor& t, const Ints& expected, ScalarType dtype) {
   STD_TORCH_CHECK(shape(t) == expected, "linfdist: tensors do not fit each other");
 }
 
-// Calls f with a value of the tensor's number type.
+// Calls f with a value of the tensor's number type, with IEEE arithmetic on this thread too.
 template <class F>
 void with_type(ScalarType dtype, const F& f) {
+  const FloatMode mode(false);
   if (dtype == ScalarType::Float) return f(float());
   STD_TORCH_CHECK(dtype == ScalarType::Double, "linfdist: needs float32 or float64");
   f(double());
@@ -191,13 +198,14 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> box_dist_argmax_op(Tensor lower, Tens
 void adam_op(Tensor w, Tensor grad, Tensor m, Tensor v, double lr, double beta1, double beta2, double eps, double decay, double p,
              int64_t step, int64_t rows) {
   for (const Tensor* t : {&w, &grad, &m, &v}) check(*t, shape(w), ScalarType::Float);
+  if (!w.numel()) return;
   STD_TORCH_CHECK(rows > 0 && w.numel() % rows == 0, "linfdist: the rows do not fit the parameter");
   STD_TORCH_CHECK(p >= 2, "linfdist: weight decay needs p >= 2");
   Adam job{};
   job.w = out<float>(w), job.m = out<float>(m), job.v = out<float>(v), job.grad = in<float>(grad);
   job.columns = w.numel() / rows;
-  job.lr = static_cast<float>(lr), job.beta1 = static_cast<float>(beta1), job.beta2 = static_cast<float>(beta2);
-  job.eps = static_cast<float>(eps), job.decay = static_cast<float>(decay);
+  job.lr = static_cast<float>(lr), job.eps = static_cast<float>(eps), job.decay = static_cast<float>(decay);
+  job.rate1 = 1 - beta1, job.rate2 = 1 - beta2;
   job.correction1 = 1 - std::pow(beta1, step), job.correction2 = 1 - std::pow(beta2, step);
   job.p = p;
   adam(job, rows);

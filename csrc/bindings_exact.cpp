@@ -6,7 +6,6 @@
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 
-#include <optional>
 #include <vector>
 
 namespace linfdist {
@@ -59,47 +58,21 @@ Tensor dense_op(Tensor x, Tensor w, Tensor bias) {
 const int64_t* longs(const Tensor& t) { return static_cast<const int64_t*>(t.const_data_ptr()); }
 const int32_t* ints(const Tensor& t) { return static_cast<const int32_t*>(t.const_data_ptr()); }
 
-// Entries of `count` neurons or runs; returns where each begins.
-const int64_t* check_entries(const Tensor& start, int64_t count, const Tensor& index, const Tensor& weight) {
-  check(start, 1, ScalarType::Long);
-  check(index, 1, ScalarType::Int);
-  check(weight, 1, weight.scalar_type());
-  STD_TORCH_CHECK(start.numel() == count + 1 && index.numel() == weight.numel(), "linfdist: the entries do not fit");
-  const int64_t* at = longs(start);
-  STD_TORCH_CHECK(at[0] == 0 && at[count] == weight.numel(), "linfdist: start does not cover the entries");
-  for (int64_t k = 0; k < count; ++k) STD_TORCH_CHECK(at[k] < at[k + 1], "linfdist: a neuron or run without entries");
-  return at;
-}
-
-Tensor sparse_op(Tensor x, Tensor start, Tensor index, Tensor weight, std::optional<Tensor> limit, Tensor bias) {
-  check(x, 2, x.scalar_type());
-  check(bias, 1, ScalarType::Int);
-  const int64_t neurons = bias.numel();
-  const int64_t* at = check_entries(start, neurons, index, weight);
-  if (limit) {
-    check(*limit, 1, x.scalar_type());
-    STD_TORCH_CHECK(limit->numel() == weight.numel(), "linfdist: the limits do not fit");
-  }
-  Tensor y = torch::stable::new_empty(x, {neurons, x.size(1)});
-  with_type(x, [&](auto t) {
-    using T = decltype(t);
-    auto job = make_job<T>(x, weight, bias, neurons, y);
-    job.start = at;
-    job.index = ints(index);
-    job.limit = limit ? static_cast<const T*>(limit->const_data_ptr()) : nullptr;
-    if (y.numel()) STD_TORCH_CHECK(exact_sparse(job), "linfdist: an index lies outside the inputs");
-  });
-  return y;
-}
-
 // Runs, each with its entries and its middle; returns where each begins.
 const int64_t* check_runs(const Tensor& neuron, const Tensor& start, const Tensor& middle, const Tensor& index, const Tensor& weight) {
   check(neuron, 1, ScalarType::Int);
+  check(start, 1, ScalarType::Long);
   check(middle, 1, ScalarType::Long);
-  const int64_t count = neuron.numel(), *at = check_entries(start, count, index, weight), *between = longs(middle);
-  STD_TORCH_CHECK(middle.numel() == count, "linfdist: the middles do not fit the runs");
-  for (int64_t r = 0; r < count; ++r)
+  check(index, 1, ScalarType::Int);
+  check(weight, 1, weight.scalar_type());
+  const int64_t count = neuron.numel(), *at = longs(start), *between = longs(middle);
+  STD_TORCH_CHECK(start.numel() == count + 1 && middle.numel() == count && index.numel() == weight.numel(),
+                  "linfdist: the entries do not fit the runs");
+  STD_TORCH_CHECK(at[0] == 0 && at[count] == weight.numel(), "linfdist: start does not cover the entries");
+  for (int64_t r = 0; r < count; ++r) {
+    STD_TORCH_CHECK(at[r] < at[r + 1], "linfdist: a run without entries");
     STD_TORCH_CHECK(at[r] <= between[r] && between[r] <= at[r + 1], "linfdist: a middle lies outside its run");
+  }
   return at;
 }
 
@@ -157,7 +130,6 @@ Tensor network_op(Tensor images, int64_t shift, std::vector<int64_t> sizes, std:
 
 STABLE_TORCH_LIBRARY_FRAGMENT(linfdist_native, m) {
   m.def("exact_dense(Tensor x, Tensor w, Tensor bias) -> Tensor");
-  m.def("exact_sparse(Tensor x, Tensor start, Tensor index, Tensor weight, Tensor? limit, Tensor bias) -> Tensor");
   m.def("exact_sided(Tensor x, Tensor neuron, Tensor start, Tensor middle, Tensor index, Tensor weight, Tensor bias) -> Tensor");
   m.def("exact_network(Tensor images, int shift, int[] sizes, int[] runs, Tensor neuron, Tensor start, Tensor middle, Tensor index, "
         "Tensor weight, Tensor bias) -> Tensor");
@@ -165,7 +137,6 @@ STABLE_TORCH_LIBRARY_FRAGMENT(linfdist_native, m) {
 
 STABLE_TORCH_LIBRARY_IMPL(linfdist_native, CPU, m) {
   m.impl("exact_dense", TORCH_BOX(&linfdist::dense_op));
-  m.impl("exact_sparse", TORCH_BOX(&linfdist::sparse_op));
   m.impl("exact_sided", TORCH_BOX(&linfdist::sided_op));
   m.impl("exact_network", TORCH_BOX(&linfdist::network_op));
 }

@@ -1,5 +1,5 @@
-// Scratch memory is kept by each thread for its next call: fresh memory costs a page fault every 4 KiB, which threads take
-// one after the other.
+// Scratch memory is kept by each thread for its next calls: fresh memory costs a page fault every 4 KiB, which threads take
+// one after the other. What a thread has not used for a while it gives back.
 #include "buffer.h"
 
 #include <cstddef>
@@ -10,18 +10,29 @@ namespace linfdist {
 namespace {
 
 constexpr int64_t kLine = 64;
-constexpr int64_t kKeep = int64_t{16} << 20;  // bytes a thread keeps at most
+constexpr int64_t kKeep = int64_t{16} << 20;  // bytes that a thread keeps at most
+constexpr int64_t kAge = 512;                 // requests for memory after which a block that served none is given back
 
 struct Block {
   char* memory;  // the first line holds its size
   int64_t size;
+  int64_t released;  // when, in requests of this thread
 };
 
+void free_block(const Block& block) { ::operator delete(block.memory, std::align_val_t(kLine)); }
+
+// Blocks in the order of their release.
 struct Cache {
   std::vector<Block> blocks;
-  int64_t total = 0;
+  int64_t total = 0, requests = 0;
+
   ~Cache() {
-    for (const Block& block : blocks) ::operator delete(block.memory, std::align_val_t(kLine));
+    for (const Block& block : blocks) free_block(block);
+  }
+  void drop_oldest() {
+    total -= blocks.front().size;
+    free_block(blocks.front());
+    blocks.erase(blocks.begin());
   }
 };
 
@@ -30,9 +41,13 @@ thread_local Cache cache;
 }  // namespace
 
 void* allocate(int64_t bytes) {
+  ++cache.requests;
+  while (!cache.blocks.empty() && cache.requests - cache.blocks.front().released > kAge) cache.drop_oldest();
   size_t best = cache.blocks.size();
-  for (size_t k = 0; k < cache.blocks.size(); ++k)
-    if (cache.blocks[k].size >= bytes && (best == cache.blocks.size() || cache.blocks[k].size < cache.blocks[best].size)) best = k;
+  for (size_t k = 0; k < cache.blocks.size(); ++k)  // not far too large: such a block would never grow old
+    if (cache.blocks[k].size >= bytes && cache.blocks[k].size <= 4 * bytes + 4096 &&
+        (best == cache.blocks.size() || cache.blocks[k].size < cache.blocks[best].size))
+      best = k;
   if (best < cache.blocks.size()) {
     const Block block = cache.blocks[best];
     cache.blocks.erase(cache.blocks.begin() + static_cast<std::ptrdiff_t>(best));
@@ -46,10 +61,13 @@ void* allocate(int64_t bytes) {
 
 void release(void* p) {
   char* memory = static_cast<char*>(p) - kLine;
-  const int64_t size = *reinterpret_cast<int64_t*>(memory);
-  if (cache.total + size > kKeep) return ::operator delete(memory, std::align_val_t(kLine));
-  cache.blocks.push_back({memory, size});
-  cache.total += size;
+  const Block block{memory, *reinterpret_cast<int64_t*>(memory), cache.requests};
+  if (block.size > kKeep) return free_block(block);
+  while (cache.total + block.size > kKeep) cache.drop_oldest();
+  cache.blocks.push_back(block);
+  cache.total += block.size;
 }
+
+int64_t kept() { return cache.total; }
 
 }  // namespace linfdist

@@ -6,8 +6,9 @@ namespace linfdist {
 
 void* allocate(int64_t bytes);  // 64-byte aligned; throws std::bad_alloc
 void release(void*);
+int64_t kept();                  // bytes that this thread keeps for its next calls
 
-namespace {  // a copy a unit: each is compiled with flags of its own
+namespace {  // a copy per unit: each is compiled with flags of its own
 
 template <class T>
 struct Buffer {

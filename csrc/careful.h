@@ -1,5 +1,5 @@
-// The slow and always right way, one (row, neuron) at a time: inputs that are not finite, magnitudes at which the fast
-// kernels could over- or underflow, and finite p in float64. Compiled for the baseline instruction set.
+// The slow and always right way, one (row, neuron) at a time, for rows and neurons that are not finite, and magnitudes at
+// which the fast kernels could over- or underflow. Compiled for the baseline instruction set.
 #pragma once
 #include "geometry.h"
 
@@ -22,10 +22,13 @@ inline int64_t output_offset(const Geometry& g, int64_t group, int64_t b, int64_
   return (b / g.positions() * g.O + group * g.neurons() + o) * g.positions() + b % g.positions();
 }
 
+// The inputs of row b, one after the other.
 template <class T>
-T input(const Geometry& g, int64_t group, const T* x, int64_t b, int64_t i) {
-  const int64_t at = input_offset(g, group, b, i);
-  return at < 0 ? 0 : x[at];
+void gather(const Geometry& g, int64_t group, const T* x, int64_t b, T* row) {
+  for (int64_t i = 0; i < g.inputs(); ++i) {
+    const int64_t at = input_offset(g, group, b, i);
+    row[i] = at < 0 ? 0 : x[at];
+  }
 }
 
 // A maximum that NaN wins, first come first.
@@ -41,21 +44,20 @@ struct Max {
 };
 
 template <class T>
-Max<T> inf(const Geometry& g, int64_t group, const T* x, const T* w, int64_t b, int64_t o) {
+Max<T> inf(const T* row, const T* w, int64_t inputs) {
   Max<T> m{T(-1)};
-  for (int64_t i = 0; i < g.inputs(); ++i) {
-    const T d = input(g, group, x, b, i) - w[o * g.inputs() + i];
+  for (int64_t i = 0; i < inputs; ++i) {
+    const T d = row[i] - w[i];
     m.see(std::fabs(d), static_cast<int32_t>(d < 0 ? ~i : i));
   }
   return m;
 }
 
 template <class T>
-void box(const Geometry& g, int64_t group, const T* lower, const T* upper, const T* w, int64_t b, int64_t o, Max<T>& lo, Max<T>& hi) {
+void box(const T* lower, const T* upper, const T* w, int64_t inputs, Max<T>& lo, Max<T>& hi) {
   lo = hi = Max<T>{T(0)};
-  for (int64_t i = 0; i < g.inputs(); ++i) {
-    const T l = input(g, group, lower, b, i), u = input(g, group, upper, b, i), a = w[o * g.inputs() + i];
-    const T below = l - a, above = a - u, up = u - a, down = a - l;
+  for (int64_t i = 0; i < inputs; ++i) {
+    const T below = lower[i] - w[i], above = w[i] - upper[i], up = upper[i] - w[i], down = w[i] - lower[i];
     const int32_t plus = static_cast<int32_t>(i), minus = static_cast<int32_t>(~i);
     const bool nan = std::isnan(below) || std::isnan(above);
     lo.see(nan ? T(NAN) : std::fmax(below, above), above > below ? minus : plus);
@@ -66,12 +68,12 @@ void box(const Geometry& g, int64_t group, const T* lower, const T* upper, const
 // In double throughout, where float32 can neither over- nor underflow; float64 divides by the maximum first, so that no
 // power exceeds 1.
 template <class T>
-T finite(const Geometry& g, int64_t group, const T* x, const T* w, double p, int64_t b, int64_t o) {
-  const double m = inf(g, group, x, w, b, o).value;
+T finite(const T* row, const T* w, int64_t inputs, double p) {
+  const double m = inf(row, w, inputs).value;
   if (!(m > 0) || std::isinf(m)) return static_cast<T>(m > 0 ? m : m == m ? 0 : m);
   double sum = 0, lost = 0;
-  for (int64_t i = 0; i < g.inputs(); ++i) {
-    const T d = input(g, group, x, b, i) - w[o * g.inputs() + i];
+  for (int64_t i = 0; i < inputs; ++i) {
+    const T d = row[i] - w[i];
     const double term = std::pow(std::fabs(static_cast<double>(d)) / m, p) - lost, next = sum + term;
     lost = (next - sum) - term;
     sum = next;
@@ -84,6 +86,7 @@ template <class T>
 T slope(T d, T y, double p) {
   if (std::isnan(y)) return y;
   if (y == 0 || d == 0) return 0;
+  if (p > 1 && std::isinf(y) && !std::isinf(d)) return std::isnan(d) ? d : 0;
   const double s = std::pow(std::fabs(static_cast<double>(d)) / static_cast<double>(y), p - 1);
   return static_cast<T>(d < 0 ? -s : s);
 }

@@ -20,7 +20,7 @@ void p_dist(const Geometry&, const T* x, const T* w, double p, T* y);
 template <class T>
 void p_dist_backward(const Geometry&, const T* grad, const T* x, const T* w, const T* y, double p, T* dx, T* dw);
 
-// One Adam step with l_p weight decay on a (rows, columns) parameter; see struct Adam. `job.series*` are filled in here.
+// One Adam step with l_p weight decay on a (rows, columns) parameter; see struct Adam. Its powers are filled in here.
 struct Adam;
 void adam(Adam job, int64_t rows);
 

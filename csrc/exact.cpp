@@ -4,7 +4,6 @@
 #include "parallel.h"
 
 #include <algorithm>
-#include <atomic>
 #include <type_traits>
 #include <vector>
 
@@ -14,9 +13,6 @@ namespace {
 constexpr int64_t kFewImages = 8;            // below this, vectors along the inputs beat lanes that stay empty
 constexpr int64_t kManyImages = 256;         // from here on, looking for weights that matter costs little beside using them
 constexpr double kWorthRuns = 0.6;           // of the weights; a side is cheaper than a distance
-constexpr int64_t kWork = int64_t{1} << 19;  // pairs of a neuron and an input that are worth waking another thread for
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 template <class T>
 const ExactTable<T>& table() {
@@ -28,20 +24,9 @@ const ExactTable<T>& table() {
     return *isa().i32;
 }
 
-// (panel, block of neurons) tasks: enough of them for the threads even when panels are few.
-template <class T>
-int64_t split(Exact<T>& job, int64_t lanes) {
-  const int64_t panels = ceil_div(job.batch, lanes), wanted = std::max<int64_t>(1, 16 / panels);
-  job.block = std::max<int64_t>(16, ceil_div(job.neurons, wanted));
-  job.blocks = ceil_div(job.neurons, job.block);
-  return panels * job.blocks;
-}
-
-int64_t grain(int64_t work) { return std::max<int64_t>(1, kWork / std::max<int64_t>(work, 1)); }
-
 template <class T>
 void run_sided(const Exact<T>& job, int64_t entries) {
-  parallel(ceil_div(job.batch, kSparseLanes<T>), grain(kSparseLanes<T> * entries),
+  parallel(ceil_div(job.batch, kSidedLanes<T>), grain(kSidedLanes<T> * entries),
            [&](int64_t begin, int64_t end) { table<T>().sided(job, begin, end); });
 }
 
@@ -126,20 +111,11 @@ void exact_dense(Exact<T> job) {
     const BatchRuns<T> runs(job);
     if (runs.entries < kWorthRuns * job.neurons * job.inputs) return run_sided(runs.of(job), runs.entries);
   }
-  const int64_t tasks = split(job, kLanes<T>), work = std::min(kLanes<T>, job.batch) * job.block * job.inputs;
-  parallel(tasks, grain(work), [&](int64_t begin, int64_t end) { kernels.dense(job, begin, end); });
-}
-
-template <class T>
-bool exact_sparse(Exact<T> job) {
-  const ExactTable<T>& kernels = table<T>();
-  const int64_t tasks = split(job, job.batch == 1 ? 1 : kSparseLanes<T>);
-  const int64_t entries = ceil_div(job.start[job.neurons] - job.start[0], job.blocks);
-  std::atomic<bool> inside{true};
-  parallel(tasks, grain(std::min(kSparseLanes<T>, job.batch) * entries), [&](int64_t begin, int64_t end) {
-    if (!kernels.sparse(job, begin, end)) inside = false;
-  });
-  return inside;
+  const int64_t panels = ceil_div(job.batch, kLanes<T>);
+  job.block = neurons_per_task(job.neurons, panels);
+  job.blocks = ceil_div(job.neurons, job.block);
+  const int64_t work = std::min(kLanes<T>, job.batch) * job.block * job.inputs;
+  parallel(panels * job.blocks, grain(work), [&](int64_t begin, int64_t end) { kernels.dense(job, begin, end); });
 }
 
 template <class T>
@@ -162,15 +138,13 @@ bool exact_network(ExactNet<T> job) {
   }
   job.end = job.start + 1;
   job.widest = *std::max_element(job.sizes, job.sizes + job.layers + 1);
-  parallel(ceil_div(job.batch, kSparseLanes<T>), grain(kSparseLanes<T> * job.start[job.runs[job.layers]]),
+  parallel(ceil_div(job.batch, kSidedLanes<T>), grain(kSidedLanes<T> * job.start[job.runs[job.layers]]),
            [&](int64_t begin, int64_t end) { kernels.network(job, begin, end); });
   return true;
 }
 
 template void exact_dense(Exact<int16_t>);
 template void exact_dense(Exact<int32_t>);
-template bool exact_sparse(Exact<int16_t>);
-template bool exact_sparse(Exact<int32_t>);
 template bool exact_sided(Exact<int16_t>);
 template bool exact_sided(Exact<int32_t>);
 template bool exact_network(ExactNet<uint8_t>);

@@ -8,10 +8,6 @@ namespace linfdist {
 template <class T>
 void exact_dense(Exact<T> job);
 
-// False if an index that was looked at lies outside [0, inputs).
-template <class T>
-bool exact_sparse(Exact<T> job);
-
 // False if an index or a neuron lies outside.
 template <class T>
 bool exact_sided(Exact<T> job);

@@ -2,6 +2,10 @@
 #pragma once
 #include <cstdint>
 
+// For members of structs that units of different instruction sets share: never compiled as a function of its own, which
+// the linker could take from the wrong unit, not even without optimisation.
+#define LINFDIST_INLINE inline __attribute__((always_inline))
+
 namespace linfdist {
 
 // Rows of the (virtual) batch that one panel holds side by side: 256 bytes, whatever the instruction set.
@@ -15,14 +19,15 @@ struct Geometry {
   int64_t stride[2], padding[2], dilation[2];
   int64_t groups;
 
-  int64_t channels() const { return C / groups; }        // input channels a group
-  int64_t neurons() const { return O / groups; }         // neurons a group
-  int64_t window() const { return KH * KW; }
-  int64_t inputs() const { return channels() * window(); }  // I: inputs of one neuron
-  int64_t positions() const { return OH * OW; }          // outputs a neuron gives per image
-  int64_t rows() const { return N * positions(); }       // B: the virtual batch
-  bool linear() const { return H * W == 1 && OH * OW == 1 && window() == 1; }
-  bool padded() const { return padding[0] > 0 || padding[1] > 0; }
+  LINFDIST_INLINE int64_t channels() const { return C / groups; }        // input channels per group
+  LINFDIST_INLINE int64_t neurons() const { return O / groups; }         // neurons per group
+  LINFDIST_INLINE int64_t window() const { return KH * KW; }
+  LINFDIST_INLINE int64_t inputs() const { return channels() * window(); }  // I: inputs of one neuron
+  LINFDIST_INLINE int64_t positions() const { return OH * OW; }          // outputs of one neuron per image
+  LINFDIST_INLINE int64_t rows() const { return N * positions(); }       // B: the virtual batch
+  LINFDIST_INLINE bool padded() const { return padding[0] > 0 || padding[1] > 0; }
+  // One row of numbers per image. With padding, the only window of such an image lies in it and not on the pixel.
+  LINFDIST_INLINE bool linear() const { return H * W == 1 && OH * OW == 1 && window() == 1 && !padded(); }
 };
 
 }  // namespace linfdist

@@ -19,10 +19,24 @@ struct Lists {
   int64_t inputs;          // I
   int64_t slice;           // entries taken at a time by dense forwards, so that the panel's slice stays in L1
 
-  bool pruned() const { return start != nullptr; }
-  int64_t size(int64_t o) const { return start ? count[o] : inputs; }
-  const int32_t* index(int64_t o) const { return indices + (start ? start[o] : 0); }
-  const T* weight(int64_t o) const { return weights + (start ? start[o] : o * inputs); }
+  LINFDIST_INLINE bool pruned() const { return start != nullptr; }
+  LINFDIST_INLINE int64_t size(int64_t o) const { return start ? count[o] : inputs; }
+  LINFDIST_INLINE const int32_t* index(int64_t o) const { return indices + (start ? start[o] : 0); }
+  LINFDIST_INLINE const T* weight(int64_t o) const { return weights + (start ? start[o] : o * inputs); }
+};
+
+// Powers of two that finite p stays between; what lies outside takes the careful path (careful.h).
+template <class T>
+struct Limits;
+template <>
+struct Limits<float> {
+  static constexpr double kRoom = 120;                                     // of a sum of powers that cannot overflow
+  static constexpr float kOrdinary = 0x1p60f;                              // y and 1/y up to this keep their digits
+  static constexpr float kSmallestSum = 0x1p-80f, kLargestSum = 0x1p126f;  // of powers that were not scaled one by one
+};
+template <>
+struct Limits<double> {
+  static constexpr double kRoom = 960, kOrdinary = 0x1p480, kSmallestSum = 0x1p-900, kLargestSum = 0x1p1022;
 };
 
 // One group of one forward call. Task = (panel, block of neurons).
@@ -30,7 +44,7 @@ template <class T>
 struct Forward {
   const Geometry* g;
   int64_t group;
-  int64_t block, blocks;   // neurons a task, tasks a panel
+  int64_t block, blocks;   // neurons per task, tasks per panel
   const T* x;              // whole tensors; the group's part is found through `group`
   const T* upper;          // box: x is the lower bound
   Lists<T> lists;
@@ -39,7 +53,7 @@ struct Forward {
   int32_t* where;          // nullptr: values only
   int32_t* where_upper;
   double p;                // finite p only
-  Series series;           // for a^p
+  Power power;             // a^p
   bool direct;             // finite p: small integer, values in a range where sums of powers cannot overflow
   T common;                // finite p, a product: a power of two by which all |x - w| are divided; 0: each neuron's maximum
   uint8_t* careful;        // finite p: set to 1 where this neuron and row need the careful path,
@@ -51,9 +65,8 @@ template <class T>
 struct Backward {
   const Geometry* g;
   int64_t group;
-  int64_t slice;              // inputs a task: whole channels
+  int64_t slice;              // inputs per task: whole channels
   const T* x;
-  const T* w;                 // the group's rows
   Lists<T> lists;
   const int64_t* first;       // (neurons, slices + 1): where each slice starts in each list
   const T* grad;              // (panels, neurons, lanes), 0 in rows that are padding or at distance 0 or careful
@@ -61,7 +74,7 @@ struct Backward {
   bool direct;                // small whole p and ordinary magnitudes: `grad` is grad / y^(p-1), `inverse` is not needed
   const uint8_t* careful;     // (panels, neurons): rows of that panel need the careful path, or nullptr
   double p;
-  Series series;              // for a^(p - 1)
+  Power power;                // a^(p - 1)
   T* dx;                      // whole tensor, or nullptr
   T* dw;                      // the group's rows, or nullptr
   void (*careful_rows)(const Backward<T>&, int64_t panel, int64_t o, int64_t i0, int64_t i1, T* dx_slice);
@@ -86,28 +99,26 @@ struct Adam {
   float *w, *m, *v;
   const float* grad;
   int64_t columns;
-  float lr, beta1, beta2, eps, decay;
+  float lr, eps, decay;
+  double rate1, rate2;              // 1 - beta: in double, because a beta near 1 has no digits left of it in float
   double correction1, correction2;  // 1 - beta^t
   double p;                         // of the weight decay; 2 is the usual one
-  Series series, series_decay;      // for a^p and a^(p - 2)
+  Power power, power_decay;         // a^p and a^(p - 2)
 };
 
-// One integer layer, y[o, b] = max |x[i, b] - w| + bias[o] over the inputs of neuron o. Activations lie feature-major: a
-// line an input, the batch along it. No intermediate value overflows T: whoever made the weights has proved it.
+// One integer layer, y[o, b] = max |x[i, b] - w| + bias[o] over the inputs of neuron o. Activations lie feature-major: one
+// line per input, the batch along it. No intermediate value overflows T: whoever made the weights has proved it.
 // Task = (panel, block of neurons).
 template <class T>
 struct Exact {
   const T* x;              // (I, B)
   int64_t inputs, batch, neurons;
-  int64_t block, blocks;   // neurons a task, tasks a panel
-  const int64_t* start;    // sparse: entries [start[o], start[o + 1]) belong to neuron o, at least one
-  const int32_t* index;    // sparse, sided
-  const T* weight;         // (O, I), or one an entry
-  const T* limit;          // sparse: no |x - w| of this entry of the neuron or a later one exceeds it; or nullptr
+  int64_t block, blocks;   // dense: neurons per task, tasks per panel
+  const T* weight;         // dense: (O, I); sided: one per entry
   // Sided: run r holds entries [start[r], end[r]) of neuron[r]; those before middle[r] give x - w, the others w - x.
   int64_t runs;
-  const int32_t* neuron;
-  const int64_t *middle, *end;
+  const int32_t *neuron, *index;
+  const int64_t *start, *middle, *end;
   const int32_t* bias;     // (O)
   T* y;                    // (O, B)
 };
@@ -130,16 +141,15 @@ struct ExactNet {
   int32_t* y;              // (B, sizes[layers])
 };
 
-// Columns of a panel of sparse layers: fewer, because every neuron looks all over it.
+// Columns of a panel of sided layers: fewer, because every neuron looks all over it.
 template <class T>
-constexpr int64_t kSparseLanes = 128 / static_cast<int64_t>(sizeof(T));
+constexpr int64_t kSidedLanes = 128 / static_cast<int64_t>(sizeof(T));
 
 template <class T>
 struct ExactTable {
-  // The first four: not for uint8_t.
+  // The first three: not for uint8_t.
   void (*rows)(const Exact<T>&, const T* rows, int64_t begin, int64_t end);  // few images, (B, I): vectors run along the inputs
   void (*dense)(const Exact<T>&, int64_t begin, int64_t end);
-  bool (*sparse)(const Exact<T>&, int64_t begin, int64_t end);              // false if an index lies outside
   void (*sided)(const Exact<T>&, int64_t begin, int64_t end);               // panels; all indices lie inside
   void (*network)(const ExactNet<T>&, int64_t begin, int64_t end);          // panels
   bool (*inside)(const int32_t* index, int64_t n, int64_t bound);           // 0 <= index < bound
@@ -154,8 +164,8 @@ struct Table {
   void (*inf_rows)(const Forward<T>&, const T* w, int64_t begin, int64_t end);  // few rows: vectors run along the inputs
   void (*inf)(const Forward<T>&, int64_t begin, int64_t end);
   void (*box)(const Forward<T>&, int64_t begin, int64_t end);
-  void (*finite)(const Forward<T>&, int64_t begin, int64_t end);        // float only
-  void (*backward)(const Backward<T>&, int64_t begin, int64_t end);     // float only
+  void (*finite)(const Forward<T>&, int64_t begin, int64_t end);
+  void (*backward)(const Backward<T>&, int64_t begin, int64_t end);
   // (panels, neurons, lanes) copy of an output-shaped tensor, panels [begin, end).
   void (*pack_outputs)(const Geometry&, int64_t group, const T* y, T* packed, int64_t begin, int64_t end);
   void (*adam)(const Adam&, int64_t begin, int64_t end);                // float only; rows

@@ -2,8 +2,11 @@
 //
 // Over a batch, input i of a layer moves in a known range. A weight can be the arg-max of its neuron only if its largest
 // possible distance reaches the largest of all the neuron's smallest possible distances (kernels/scan.h, `plan`). Every
-// other weight is left out for this call, and the result keeps its bits. In finite p the same holds for terms below
-// 2^-32 of the largest. With the paper's initialisation nearly all go, of trained networks most.
+// other weight is left out for this call, and the result keeps its bits. In finite p the same is done with terms that are
+// `negligible` (series.h). With the paper's initialisation nearly all go, of trained networks most.
+//
+// The kernels want finite numbers: 0 stands here for what is not finite, and the drivers compute the rows and neurons that
+// it concerns in another way (careful.h).
 #pragma once
 #include "kernels.h"
 
@@ -28,19 +31,34 @@ struct Ranges {
 template <class T>
 Ranges<T> weight_ranges(const Geometry& g, const T* w);
 
+// A tensor of images and its ranges, all finite.
+template <class T>
+class FiniteImages {
+ public:
+  FiniteImages(const Geometry& g, const T* x);
+  const T* x;        // the tensor itself if `finite`, else a copy
+  bool finite;       // whether the tensor was
+  Ranges<T> ranges;  // of x
+
+ private:
+  std::unique_ptr<T[]> copy_;
+};
+
 template <class T>
 class InputLists {
  public:
   // `keep`: see Plan; 0 asks for dense lists. `least` (neurons) or nullptr.
-  InputLists(const Geometry& g, int64_t group, const T* w, const Ranges<T>& x, double keep, const T* least = nullptr);
+  InputLists(const Geometry& g, int64_t group, const T* weights, const Ranges<T>& x, double keep, const T* least = nullptr);
   Lists<T> lists;
-  bool finite;  // whether all weights are; the lists are of no use otherwise
+  const T* w;   // the weights, or a copy if not all are finite
+  bool finite;  // whether they are
   // (neurons, slices + 1): first entry of each list that lies in each slice of inputs.
   std::vector<int64_t> first_in_slices(const Geometry& g, int64_t slice) const;
 
  private:
+  bool build(const Geometry& g, int64_t group, const Ranges<T>& x, double keep, const T* least);
   std::unique_ptr<int32_t[]> index_;
-  std::unique_ptr<T[]> weight_;
+  std::unique_ptr<T[]> weight_, copy_;
   std::vector<int64_t> start_, count_;
 };
 

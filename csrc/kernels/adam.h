@@ -1,5 +1,6 @@
 // One optimiser step in two passes over memory: the paper's l_p weight decay (eq. 6), then Adam. Float only.
 #pragma once
+#include "../float_mode.h"
 #include "../kernels.h"
 #include "powers.h"
 
@@ -52,7 +53,7 @@ float largest_size(float* row, int64_t n) {
 template <class V>
 void inverse_norms(const Adam& job, int64_t begin, int64_t end, float* inverse) {
   using R = typename V::R;
-  with_power<V, 0>(job.p, job.series, [&](const auto& power) {
+  with_power<V, 0>(job.power, [&](const auto& power) {
     for (int64_t r = begin; r < end; ++r) {
       float* w = job.w + r * job.columns;
       const float largest = largest_size<V>(w, job.columns);
@@ -74,14 +75,14 @@ template <class V>
 void adam(const Adam& job, int64_t begin, int64_t end) {
   using R = typename V::R;
   constexpr int64_t kRows = 64;
-  const FlushDenormals flush(true);
+  const FloatMode mode(true);
   const float decay = job.lr * job.decay;
-  const R b1 = V::set1(job.beta1), c1 = V::set1(1 - job.beta1), b2 = V::set1(job.beta2), c2 = V::set1(1 - job.beta2);
+  const R rate1 = V::set1(static_cast<float>(job.rate1)), rate2 = V::set1(static_cast<float>(job.rate2));
   const R root = V::set1(static_cast<float>(1 / sqrt(job.correction2))), eps = V::set1(job.eps);
   const R step = V::set1(static_cast<float>(job.lr / job.correction1));
   for (int64_t r0 = begin; r0 < end; r0 += kRows) {
     const int64_t r1 = r0 + kRows < end ? r0 + kRows : end;
-    if (decay != 0 && isinf(job.p)) {
+    if (decay != 0 && __builtin_isinf(job.p)) {
       for (int64_t r = r0; r < r1; ++r) {  // only the first of the largest entries decays
         float* w = job.w + r * job.columns;
         const float largest = largest_size<V>(w, job.columns);
@@ -96,7 +97,7 @@ void adam(const Adam& job, int64_t begin, int64_t end) {
     } else if (decay != 0) {
       float inverse[kRows];
       inverse_norms<V>(job, r0, r1, inverse);
-      with_power<V, 2>(job.p - 2, job.series_decay, [&](const auto& power) {
+      with_power<V, 2>(job.power_decay, [&](const auto& power) {
         for (int64_t r = r0; r < r1; ++r) {
           const R scale = V::set1(inverse[r - r0]), minus = V::set1(-decay);
           for_row<V>(job.w + r * job.columns, job.columns, [&](auto& a, float* to, int64_t n) {
@@ -116,8 +117,8 @@ void adam(const Adam& job, int64_t begin, int64_t end) {
     const float* g = job.grad + r0 * job.columns;
     const int64_t n = (r1 - r0) * job.columns;
     const auto update = [&](R wi, R gi, R& mi, R& vi) {
-      mi = V::add(V::mul(b1, mi), V::mul(c1, gi));
-      vi = V::add(V::mul(b2, vi), V::mul(c2, V::mul(gi, gi)));
+      mi = V::add(mi, V::mul(rate1, V::sub(gi, mi)));  // beta m + (1 - beta) g, without a rounded beta
+      vi = V::add(vi, V::mul(rate2, V::sub(V::mul(gi, gi), vi)));
       const R slope = V::div(mi, V::add(V::mul(V::sqrt(vi), root), eps));
       return V::sub(wi, V::mul(step, slope));
     };

@@ -1,9 +1,10 @@
-// Finite p, gradients, float only.
+// Finite p, gradients.
 #pragma once
 #include "filter.h"
 #include "loops.h"
 #include "powers.h"
 #include "../buffer.h"
+#include "../float_mode.h"
 #include <math.h>
 #include <type_traits>
 
@@ -14,10 +15,11 @@ using linfdist::Buffer;
 // t = grad * sign(x - w) * (|x - w| / y)^(p-1); dx += t, dw -= t. One list's part that lies in this slice. Direct: `grad`
 // holds grad / y^(p-1) already.
 template <class V, int NV, bool Direct, class Power>
-inline void backward_list(const Power& power, const float* panel, float* dpanel, int64_t i0, const int32_t* index,
-                          const float* weight, int64_t n, const int32_t* kept, const float* inverse, const float* grad, float* dw) {
+inline void backward_list(const Power& power, const typename V::T* panel, typename V::T* dpanel, int64_t i0, const int32_t* index,
+                          const typename V::T* weight, int64_t n, const int32_t* kept, const typename V::T* inverse,
+                          const typename V::T* grad, typename V::T* dw) {
   using R = typename V::R;
-  constexpr int64_t L = kLanes<float>;
+  constexpr int64_t L = kLanes<typename V::T>;
   for (int64_t j = 0; j < n; ++j) {
     const int64_t k = kept ? kept[j] : j;
     const R w = V::set1(weight[k]);
@@ -26,7 +28,7 @@ inline void backward_list(const Power& power, const float* panel, float* dpanel,
     const auto difference = [&](int v) { return V::sub(V::load(panel + line + v * V::W), w); };
     const auto add = [&](int v, R t) {
       sum = V::add(sum, t);
-      float* to = dpanel + line + v * V::W;
+      typename V::T* to = dpanel + line + v * V::W;
       V::store(to, V::add(V::load(to), t));
     };
     if constexpr (Power::kWhole) {
@@ -51,28 +53,29 @@ inline void backward_list(const Power& power, const float* panel, float* dpanel,
 }
 
 template <class V>
-void backward(const Backward<float>& job, int64_t begin, int64_t end) {
-  constexpr int64_t L = kLanes<float>;
+void backward(const Backward<typename V::T>& job, int64_t begin, int64_t end) {
+  using T = typename V::T;
+  constexpr int64_t L = kLanes<T>;
   const Geometry& g = *job.g;
   const int64_t I = g.inputs(), O = g.neurons(), panels = ceil_div(g.rows(), L), slices = ceil_div(I, job.slice);
-  const Buffer<float> panel(job.slice * L), dpanel(job.slice * L), no_dw(job.dw ? 0 : I);
+  const Buffer<T> panel(job.slice * L), dpanel(job.slice * L), no_dw(job.dw ? 0 : I);
   const Buffer<int32_t> kept(job.slice);
-  const bool filter = worth_filtering(job.series, job.lists);
+  const bool filter = worth_filtering(job.power, job.lists);
   for (int64_t s = begin; s < end; ++s) {
     const int64_t i0 = s * job.slice, i1 = min64(I, i0 + job.slice);
     for (int64_t q = 0; q < panels; ++q) {
       const int64_t row = q * L, rows = min64(L, g.rows() - row), vectors = ceil_div(rows, V::W);
       pack<V>(g, job.group, job.x, row, rows, i0, i1, panel);
-      fill<float>(dpanel, (i1 - i0) * L, 0);
-      with_power<V, 1>(job.p - 1, job.series, [&](const auto& power) {
-        const FlushDenormals flush(job.p > 8);
+      fill<T>(dpanel, (i1 - i0) * L, 0);
+      with_power<V, 1>(job.power, [&](const auto& power) {
+        const FloatMode mode(job.p > 8);
         for (int64_t o = 0; o < O; ++o) {
           const int64_t from = job.first ? job.first[o * (slices + 1) + s] : i0;
           const int64_t to = job.first ? job.first[o * (slices + 1) + s + 1] : i1;
           const int32_t* index = job.lists.index(o) + from;
-          const float* weight = job.lists.weight(o) + from;
+          const T* weight = job.lists.weight(o) + from;
           const int64_t tile = (q * O + o) * L;
-          float* dw = job.dw ? job.dw + o * I : no_dw.data;
+          T* dw = job.dw ? job.dw + o * I : no_dw.data;
           prefetch(weight + (job.lists.pruned() ? to - from : I), to - from);
           prefetch(dw + I + i0, job.dw ? i1 - i0 : 0);
           for_groups<std::decay_t<decltype(power)>::kGroup>(0, vectors, [&](auto nv, int64_t v) {
@@ -80,8 +83,11 @@ void backward(const Backward<float>& job, int64_t begin, int64_t end) {
             const int64_t lane = v * V::W;
             int64_t n = to - from;
             if (filter) {
-              float limit[NV * V::W];
-              for (int k = 0; k < NV * V::W; ++k) limit[k] = fminf(job.series.least / job.inverse[tile + lane + k], 0x1p100f);
+              T limit[NV * V::W];
+              for (int k = 0; k < NV * V::W; ++k) {
+                const T least = static_cast<T>(job.power.least) / job.inverse[tile + lane + k];
+                limit[k] = least < T(0x1p100) ? least : T(0x1p100);
+              }
               n = filter_list<V, NV>(panel + lane - i0 * L, index, weight, n, limit, kept);
             }
             const auto list = [&](auto direct) {

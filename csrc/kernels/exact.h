@@ -98,68 +98,10 @@ void exact_rows(const Exact<typename V::T>& job, const typename V::T* rows, int6
     }
 }
 
-template <class V, int NV, int64_t L>
-inline void sparse_line(const typename V::T* panel, const int32_t* index, const typename V::T* weight, int64_t n, typename V::T* value) {
-  typename V::R m[NV];
-  for (int v = 0; v < NV; ++v) m[v] = V::set1(0);
-  for (int64_t k = 0; k < n; ++k) {
-    const typename V::R w = V::set1(weight[k]);
-    const typename V::T* line = panel + index[k] * L;
-    for (int v = 0; v < NV; ++v) m[v] = V::max_dist(m[v], V::load(line + v * V::W), w);
-  }
-  for (int v = 0; v < NV; ++v) V::store(value + v * V::W, m[v]);
-}
-
-// One neuron of one image: x is its own panel, and an entry costs so little that each is asked whether it can still
-// matter. An index outside is taken as the last input, and noticed: not 0 is returned.
-template <class T>
-inline uint32_t sparse_image(const Exact<T>& job, int64_t o) {
-  const uint32_t last = static_cast<uint32_t>(job.inputs - 1);
-  uint32_t outside = 0;
-  T m = 0;
-  for (int64_t k = job.start[o]; k < job.start[o + 1] && !(job.limit && job.limit[k] <= m); ++k) {
-    const uint32_t index = static_cast<uint32_t>(job.index[k]), i = index < last ? index : last;
-    outside |= index ^ i;
-    const T x = job.x[i], w = job.weight[k], d = static_cast<T>(x > w ? x - w : w - x);
-    m = d > m ? d : m;
-  }
-  job.y[o] = static_cast<T>(static_cast<uint32_t>(m) + static_cast<uint32_t>(job.bias[o]));
-  return outside;
-}
-
 inline bool inside(const int32_t* index, int64_t n, int64_t bound) {
   const uint32_t last = static_cast<uint32_t>(bound - 1);
   uint32_t outside = 0;
   for (int64_t k = 0; k < n; ++k) outside |= static_cast<uint32_t>(index[k]) > last;
-  return outside == 0;
-}
-
-// Limits are of no use to many images at once: one of them needs nearly every entry.
-template <class V>
-bool exact_sparse(const Exact<typename V::T>& job, int64_t begin, int64_t end) {
-  using T = typename V::T;
-  constexpr int64_t L = linfdist::kSparseLanes<T>;
-  uint32_t outside = 0;
-  if (job.batch > 1 && !inside(job.index, job.start[job.neurons], job.inputs)) return false;
-  const Buffer<T> panel(job.batch > 1 ? job.inputs * L : 0);
-  int64_t packed = -1;
-  for (int64_t task = begin; task < end; ++task) {
-    const int64_t column = task / job.blocks * L, columns = min64(L, job.batch - column);
-    const int64_t o0 = task % job.blocks * job.block, o1 = min64(o0 + job.block, job.neurons);
-    if (job.batch == 1) {
-      for (int64_t o = o0; o < o1; ++o) outside |= sparse_image<T>(job, o);
-      continue;
-    }
-    if (packed != column) pack_columns<V, L>(job, packed = column, columns, panel);
-    for (int64_t o = o0; o < o1; ++o) {
-      const int64_t first = job.start[o], n = job.start[o + 1] - first;
-      T value[L];
-      for_groups<4>(0, ceil_div(columns, V::W), [&](auto nv, int64_t v) {
-        sparse_line<V, decltype(nv)::value, L>(panel + v * V::W, job.index + first, job.weight + first, n, value + v * V::W);
-      });
-      store_line<V>(value, job.bias[o], job.y + o * job.batch + column, columns);
-    }
-  }
   return outside == 0;
 }
 
@@ -225,7 +167,7 @@ inline void sided_runs(const Job& job, int64_t begin, int64_t end, int64_t vecto
 template <class V>
 void exact_sided(const Exact<typename V::T>& job, int64_t begin, int64_t end) {
   using T = typename V::T;
-  constexpr int64_t L = linfdist::kSparseLanes<T>;
+  constexpr int64_t L = linfdist::kSidedLanes<T>;
   const Buffer<T> panel(job.inputs * L), value(job.neurons * L);
   for (int64_t task = begin; task < end; ++task) {
     const int64_t column = task * L, columns = min64(L, job.batch - column);
@@ -237,7 +179,7 @@ void exact_sided(const Exact<typename V::T>& job, int64_t begin, int64_t end) {
 }
 
 // The first layer's runs for up to 1,024 images: their pixels take fewer values than all images' could, so more sides
-// cannot be the maximum of their neuron. The way of `plan` in scan.h, with one side an entry.
+// cannot be the maximum of their neuron. The way of `plan` in scan.h, with one side per entry.
 template <class T>
 class Narrowed {
  public:
@@ -335,7 +277,7 @@ void pack_images(const linfdist::ExactNet<T>& job, int64_t row, int64_t rows, T*
 template <class V>
 void exact_network(const linfdist::ExactNet<typename V::T>& job, int64_t begin, int64_t end) {
   using T = typename V::T;
-  constexpr int64_t L = linfdist::kSparseLanes<T>, kTogether = 1024 / L;  // panels narrowed down together
+  constexpr int64_t L = linfdist::kSidedLanes<T>, kTogether = 1024 / L;  // panels narrowed down together
   const Buffer<T> one(job.widest * L), other(job.widest * L);
   const Narrowed<T> narrowed(job);
   linfdist::ExactNet<T> first = job;

@@ -1,4 +1,4 @@
-// Between user tensors and panels. A panel holds up to kLanes rows of the virtual batch side by side, one line an input:
+// Between user tensors and panels. A panel holds up to kLanes rows of the virtual batch side by side, one line per input:
 // panel[i * kLanes + lane]. Convolutions gather their windows here, panel by panel, and nowhere else.
 #pragma once
 #include "../geometry.h"

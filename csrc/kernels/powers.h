@@ -1,4 +1,5 @@
-// |d|^e for the finite-p kernels, on arrays of NV vectors so that independent chains overlap.
+// |d|^e for the finite-p kernels and the optimiser, on arrays of NV vectors so that independent chains overlap. Which way
+// a power is taken has been decided in series.cpp.
 #pragma once
 #include "../series.h"
 #include <iterator>
@@ -36,9 +37,9 @@ struct SeriesPower {
   using R = typename V::R;
   static constexpr bool kWhole = false, kEven = false, kDirect = false;
   static constexpr int kGroup = 8;
-  const linfdist::Series& s;
+  const linfdist::Power& s;
 
-  explicit SeriesPower(const linfdist::Series& series) : s(series) {}
+  explicit SeriesPower(const linfdist::Power& series) : s(series) {}
   template <int NV>
   void operator()(R (&a)[NV]) const {
     const R one = V::set1(1), zero = V::set1(0);
@@ -57,44 +58,63 @@ struct SeriesPower {
   }
 };
 
-// log2 of positive numbers and 2^z, both to about 1e-7.
+// The first N + 1 coefficients of the series of log2 and exp2 below.
+template <class T, int N>
+struct Coefficients {
+  T log[N + 1], exp[N + 1];
+  constexpr Coefficients() : log(), exp() {
+    double factorial = 1;
+    for (int k = 0; k <= N; ++k) {
+      log[k] = static_cast<T>(2.8853900817779268 / (2 * k + 1));  // 2 / ln 2
+      exp[k] = static_cast<T>(1 / factorial);
+      factorial *= k + 1;
+    }
+  }
+};
+
+// c[N] z^N + ... + c[0]
+template <class V, int N>
+inline typename V::R polynomial(const typename V::T* c, typename V::R z) {
+  typename V::R t = V::set1(c[N]);
+#pragma GCC unroll 16
+  for (int k = N - 1; k >= 0; --k) t = V::fma(t, z, V::set1(c[k]));
+  return t;
+}
+
+// log2 of positive numbers and 2^z, both to about 1e-7 in float32 and 1e-15 in float64.
 template <class V>
 typename V::R log2(typename V::R a) {
   using R = typename V::R;
-  const auto denormal = V::greater(V::set1(0x1p-126f), a);
-  a = V::select(denormal, V::mul(a, V::set1(0x1p24f)), a);
-  R e = V::sub(V::exponent(a), V::select(denormal, V::set1(24), V::set1(0)));
+  using T = typename V::T;
+  constexpr bool kFloat = sizeof(T) == sizeof(float);
+  constexpr int N = kFloat ? 4 : 10;
+  constexpr Coefficients<T, N> kSeries;
+  const auto denormal = V::greater(V::set1(kFloat ? T(0x1p-126) : T(0x1p-1022)), a);
+  a = V::select(denormal, V::mul(a, V::set1(T(0x1p54))), a);
+  R e = V::sub(V::exponent(a), V::select(denormal, V::set1(54), V::set1(0)));
   R m = V::mantissa(a);  // m in [1, 2) -> [1/sqrt 2, sqrt 2), so that log2 near 1 keeps its digits
-  const auto big = V::greater(m, V::set1(1.41421356f));
-  m = V::select(big, V::mul(m, V::set1(0.5f)), m);
+  const auto big = V::greater(m, V::set1(T(1.41421356)));
+  m = V::select(big, V::mul(m, V::set1(T(0.5))), m);
   e = V::select(big, V::add(e, V::set1(1)), e);
-  const R s = V::div(V::sub(m, V::set1(1)), V::add(m, V::set1(1))), s2 = V::mul(s, s);  // log m = 2 atanh s
-  R t = V::set1(2.885390082f / 9);
-  t = V::fma(t, s2, V::set1(2.885390082f / 7));
-  t = V::fma(t, s2, V::set1(2.885390082f / 5));
-  t = V::fma(t, s2, V::set1(2.885390082f / 3));
-  t = V::fma(t, s2, V::set1(2.885390082f));
-  return V::fma(t, s, e);
+  const R s = V::div(V::sub(m, V::set1(1)), V::add(m, V::set1(1)));  // log m = 2 atanh s
+  return V::fma(polynomial<V, N>(kSeries.log, V::mul(s, s)), s, e);
 }
 
 template <class V>
 typename V::R exp2(typename V::R z) {
   using R = typename V::R;
-  const auto tiny = V::greater(V::set1(-126), z);
-  z = V::max(z, V::set1(-126));
-  const R n = V::round(z), f = V::mul(V::sub(z, n), V::set1(0.6931471806f));  // |f| <= 0.347
-  R t = V::set1(1.0f / 5040);
-  t = V::fma(t, f, V::set1(1.0f / 720));
-  t = V::fma(t, f, V::set1(1.0f / 120));
-  t = V::fma(t, f, V::set1(1.0f / 24));
-  t = V::fma(t, f, V::set1(1.0f / 6));
-  t = V::fma(t, f, V::set1(0.5f));
-  t = V::fma(t, f, V::set1(1));
-  t = V::fma(t, f, V::set1(1));
-  return V::select(tiny, V::set1(0), V::mul(t, V::exp2_int(n)));
+  using T = typename V::T;
+  constexpr bool kFloat = sizeof(T) == sizeof(float);
+  constexpr int N = kFloat ? 7 : 13;
+  constexpr Coefficients<T, N> kSeries;
+  const R lowest = V::set1(kFloat ? T(-126) : T(-1022));
+  const auto tiny = V::greater(lowest, z);
+  z = V::max(z, lowest);
+  const R n = V::round(z), f = V::mul(V::sub(z, n), V::set1(T(0.69314718055994531)));  // |f| <= 0.347
+  return V::select(tiny, V::set1(0), V::mul(polynomial<V, N>(kSeries.exp, f), V::exp2_int(n)));
 }
 
-// Real exponents below 7, where small terms count and the series would not do.
+// a may be 1 + ulp, which a huge exponent would blow up: no power exceeds 1.
 template <class V>
 struct RealPower {
   using R = typename V::R;
@@ -106,36 +126,44 @@ struct RealPower {
   void operator()(R (&a)[NV]) const {
     for (int v = 0; v < NV; ++v) {
       const auto positive = V::greater(a[v], V::set1(0));
-      a[v] = V::select(positive, exp2<V>(V::mul(V::set1(e), log2<V>(a[v]))), V::set1(0));
+      a[v] = V::select(positive, exp2<V>(V::min(V::mul(V::set1(e), log2<V>(a[v])), V::set1(0))), V::set1(0));
     }
   }
 };
 
-// Runs f with a^(p - Less) if that is e for one of the products p; returns whether it did.
-template <class V, int Less, size_t... K, class F>
-bool with_product(double e, std::index_sequence<K...>, const F& f) {
-  return ((e == linfdist::kProducts[K] - Less && (f(WholePower<V, linfdist::kProducts[K] - Less>()), true)) || ...);
+// Runs f with the product a^E for the E that equals e; returns whether there was one.
+template <class V, int... E, class F>
+bool with_product(double e, std::integer_sequence<int, E...>, const F& f) {
+  return ((e == E && (f(WholePower<V, E>()), true)) || ...);
 }
 
-// Runs f with the power that fits exponent e = p - Less.
+template <int Less, size_t... K>
+constexpr auto listed_products(std::index_sequence<K...>) {
+  return std::integer_sequence<int, (linfdist::kProducts[K] - Less)...>();
+}
+
+// Runs f with the power that was chosen for e = p - Less.
 template <class V, int Less, class F>
-void with_power(double e, const linfdist::Series& series, F f) {
-  if (with_product<V, Less>(e, std::make_index_sequence<std::size(linfdist::kProducts)>(), f)) return;
-  if (e == 0) return f(WholePower<V, 0>());
-  if (e == 1) return f(WholePower<V, 1>());
-  if (e == 2) return f(WholePower<V, 2>());
-  if (e == 3) return f(WholePower<V, 3>());
-  if (e == 4) return f(WholePower<V, 4>());
-  if (e == 5) return f(WholePower<V, 5>());
-  if (e == 6) return f(WholePower<V, 6>());
-  if (e == 7) return f(WholePower<V, 7>());
-  if (e == 8) return f(WholePower<V, 8>());
-  if (series.degree == 3) return f(SeriesPower<V, 3>(series));
-  if (series.degree == 4) return f(SeriesPower<V, 4>(series));
-  if (series.degree == 5) return f(SeriesPower<V, 5>(series));
-  if (series.degree == 6) return f(SeriesPower<V, 6>(series));
-  if (series.degree == 7) return f(SeriesPower<V, 7>(series));
-  return f(RealPower<V>(e));
+void with_power(const linfdist::Power& power, F f) {
+  using linfdist::Power;
+  if (power.kind == Power::kProduct) {
+    if (with_product<V>(power.e, std::make_integer_sequence<int, 9>(), f)) return;
+    if constexpr (sizeof(typename V::T) == sizeof(float)) {
+      using Listed = decltype(listed_products<Less>(std::make_index_sequence<std::size(linfdist::kProducts)>()));
+      with_product<V>(power.e, Listed(), f);
+    }
+    return;
+  }
+  if constexpr (sizeof(typename V::T) == sizeof(float)) {
+    if (power.kind == Power::kSeries) switch (power.degree) {
+        case 3: return f(SeriesPower<V, 3>(power));
+        case 4: return f(SeriesPower<V, 4>(power));
+        case 5: return f(SeriesPower<V, 5>(power));
+        case 6: return f(SeriesPower<V, 6>(power));
+        default: return f(SeriesPower<V, 7>(power));
+      }
+  }
+  f(RealPower<V>(power.e));
 }
 
 }  // namespace

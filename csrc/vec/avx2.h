@@ -80,6 +80,9 @@ struct F64 {
   static R set1(T a) { return _mm256_set1_pd(a); }
   static R add(R a, R b) { return _mm256_add_pd(a, b); }
   static R sub(R a, R b) { return _mm256_sub_pd(a, b); }
+  static R mul(R a, R b) { return _mm256_mul_pd(a, b); }
+  static R div(R a, R b) { return _mm256_div_pd(a, b); }
+  static R sqrt(R a) { return _mm256_sqrt_pd(a); }
   static R fma(R a, R b, R c) { return _mm256_fmadd_pd(a, b, c); }
   static R hidden_one() { return hide(set1(1)); }
   static R hide(R a) { asm("" : "+x"(a)); return a; }
@@ -88,11 +91,28 @@ struct F64 {
   static R min(R a, R b) { return _mm256_min_pd(a, b); }
   static R sign(R a) { return _mm256_and_pd(a, _mm256_set1_pd(-0.0)); }
   static R abs(R a) { return _mm256_andnot_pd(_mm256_set1_pd(-0.0), a); }
+  static R bit_xor(R a, R b) { return _mm256_xor_pd(a, b); }
   static R bit_or(R a, R b) { return _mm256_or_pd(a, b); }
   static R max_abs(R m, R d) { return max(m, abs(d)); }
   static R greater(R a, R b) { return _mm256_cmp_pd(a, b, _CMP_GT_OQ); }
   static R select(R mask, R yes, R no) { return _mm256_blendv_pd(no, yes, mask); }
   static uint32_t bits(R mask) { return static_cast<uint32_t>(_mm256_movemask_pd(mask)); }
+
+  static T sum(R a) {
+    const __m128d s = _mm_add_pd(_mm256_castpd256_pd128(a), _mm256_extractf128_pd(a, 1));
+    return _mm_cvtsd_f64(_mm_add_sd(s, _mm_unpackhi_pd(s, s)));
+  }
+
+  // As for floats. There is no conversion between doubles and 64-bit integers: 2^52 + n holds n in its last bits.
+  static R exp2_int(R n) { return _mm256_castsi256_pd(_mm256_slli_epi64(_mm256_castpd_si256(add(n, set1(0x1p52 + 1023))), 52)); }
+  static R exponent(R a) {
+    const R bits = _mm256_castsi256_pd(_mm256_srli_epi64(_mm256_castpd_si256(a), 52));
+    return sub(bit_or(bits, set1(0x1p52)), set1(0x1p52 + 1023));
+  }
+  static R mantissa(R a) {
+    return bit_or(_mm256_and_pd(a, _mm256_castsi256_pd(_mm256_set1_epi64x(0x000fffffffffffff))), set1(1));
+  }
+  static R round(R a) { return _mm256_round_pd(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 
   static void transpose(R (&r)[W]) {
     const R a = _mm256_unpacklo_pd(r[0], r[1]), b = _mm256_unpackhi_pd(r[0], r[1]);
@@ -145,13 +165,6 @@ struct U8 {
   static R set1(T a) { return _mm256_set1_epi8(static_cast<char>(a)); }
   static R max(R a, R b) { return _mm256_max_epu8(a, b); }
   static R excess(R a, R b) { return _mm256_subs_epu8(a, b); }
-};
-
-// Products of small numbers far below the sum must not cost a denormal each. For the scope of a kernel only.
-struct FlushDenormals {
-  unsigned saved = _mm_getcsr();
-  explicit FlushDenormals(bool on) { _mm_setcsr(on ? saved | 0x8040 : saved); }
-  ~FlushDenormals() { _mm_setcsr(saved); }
 };
 
 }  // namespace

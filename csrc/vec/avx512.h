@@ -87,6 +87,9 @@ struct F64 {
   static R set1(T a) { return _mm512_set1_pd(a); }
   static R add(R a, R b) { return _mm512_add_pd(a, b); }
   static R sub(R a, R b) { return _mm512_sub_pd(a, b); }
+  static R mul(R a, R b) { return _mm512_mul_pd(a, b); }
+  static R div(R a, R b) { return _mm512_div_pd(a, b); }
+  static R sqrt(R a) { return _mm512_sqrt_pd(a); }
   static R fma(R a, R b, R c) { return _mm512_fmadd_pd(a, b, c); }
   static R hidden_one() { return set1(1); }
   static R diff(R x, R, R w) { return sub(x, w); }
@@ -94,11 +97,28 @@ struct F64 {
   static R min(R a, R b) { return _mm512_min_pd(a, b); }
   static R sign(R a) { return _mm512_and_pd(a, set1(-0.0)); }
   static R abs(R a) { return _mm512_abs_pd(a); }
+  static R bit_xor(R a, R b) { return _mm512_xor_pd(a, b); }
   static R bit_or(R a, R b) { return _mm512_or_pd(a, b); }
   static R max_abs(R m, R d) { return _mm512_range_pd(m, d, kAbsMax); }
   static M greater(R a, R b) { return _mm512_cmp_pd_mask(a, b, _CMP_GT_OQ); }
   static R select(M mask, R yes, R no) { return _mm512_mask_blend_pd(mask, no, yes); }
   static uint32_t bits(M mask) { return mask; }
+
+  static T sum(R a) {
+    const __m256d h = _mm256_add_pd(_mm512_castpd512_pd256(a), _mm512_extractf64x4_pd(a, 1));
+    const __m128d s = _mm_add_pd(_mm256_castpd256_pd128(h), _mm256_extractf128_pd(h, 1));
+    return _mm_cvtsd_f64(_mm_add_sd(s, _mm_unpackhi_pd(s, s)));
+  }
+
+  static R exp2_int(R n) { return _mm512_castsi512_pd(_mm512_slli_epi64(_mm512_castpd_si512(add(n, set1(0x1p52 + 1023))), 52)); }  // as in avx2.h
+  static R exponent(R a) {
+    const R bits = _mm512_castsi512_pd(_mm512_srli_epi64(_mm512_castpd_si512(a), 52));
+    return sub(bit_or(bits, set1(0x1p52)), set1(0x1p52 + 1023));
+  }
+  static R mantissa(R a) {
+    return bit_or(_mm512_and_pd(a, _mm512_castsi512_pd(_mm512_set1_epi64(0x000fffffffffffff))), set1(1));
+  }
+  static R round(R a) { return _mm512_roundscale_pd(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 
   static void transpose(R (&r)[W]) {
     R t[8];
@@ -157,12 +177,6 @@ struct U8 {
   static R set1(T a) { return _mm512_set1_epi8(static_cast<char>(a)); }
   static R max(R a, R b) { return _mm512_max_epu8(a, b); }
   static R excess(R a, R b) { return _mm512_subs_epu8(a, b); }
-};
-
-struct FlushDenormals {  // as in avx2.h
-  unsigned saved = _mm_getcsr();
-  explicit FlushDenormals(bool on) { _mm_setcsr(on ? saved | 0x8040 : saved); }
-  ~FlushDenormals() { _mm_setcsr(saved); }
 };
 
 }  // namespace

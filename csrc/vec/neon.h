@@ -63,6 +63,9 @@ struct F64 {
   static R set1(T a) { return vdupq_n_f64(a); }
   static R add(R a, R b) { return vaddq_f64(a, b); }
   static R sub(R a, R b) { return vsubq_f64(a, b); }
+  static R mul(R a, R b) { return vmulq_f64(a, b); }
+  static R div(R a, R b) { return vdivq_f64(a, b); }
+  static R sqrt(R a) { return vsqrtq_f64(a); }
   static R fma(R a, R b, R c) { return vfmaq_f64(c, a, b); }
   static R hidden_one() { return set1(1); }
   static R diff(R x, R, R w) { return vsubq_f64(x, w); }
@@ -70,6 +73,7 @@ struct F64 {
   static R min(R a, R b) { return vminq_f64(a, b); }
   static R sign(R a) { return vreinterpretq_f64_u64(vandq_u64(vreinterpretq_u64_f64(a), vdupq_n_u64(0x8000000000000000ull))); }
   static R abs(R a) { return vabsq_f64(a); }
+  static R bit_xor(R a, R b) { return vreinterpretq_f64_u64(veorq_u64(vreinterpretq_u64_f64(a), vreinterpretq_u64_f64(b))); }
   static R bit_or(R a, R b) { return vreinterpretq_f64_u64(vorrq_u64(vreinterpretq_u64_f64(a), vreinterpretq_u64_f64(b))); }
   static R max_abs(R m, R d) { return vmaxq_f64(m, vabsq_f64(d)); }
   static M greater(R a, R b) { return vcgtq_f64(a, b); }
@@ -77,6 +81,17 @@ struct F64 {
   static uint32_t bits(M mask) {
     return static_cast<uint32_t>((vgetq_lane_u64(mask, 0) & 1) | (vgetq_lane_u64(mask, 1) & 2));
   }
+
+  static T sum(R a) { return vaddvq_f64(a); }
+  static R exp2_int(R n) { return vreinterpretq_f64_s64(vshlq_n_s64(vaddq_s64(vcvtnq_s64_f64(n), vdupq_n_s64(1023)), 52)); }
+  static R exponent(R a) {
+    return vcvtq_f64_s64(vsubq_s64(vreinterpretq_s64_u64(vshrq_n_u64(vreinterpretq_u64_f64(a), 52)), vdupq_n_s64(1023)));
+  }
+  static R mantissa(R a) {
+    const uint64x2_t bits = vandq_u64(vreinterpretq_u64_f64(a), vdupq_n_u64(0x000fffffffffffffull));
+    return vreinterpretq_f64_u64(vorrq_u64(bits, vdupq_n_u64(0x3ff0000000000000ull)));
+  }
+  static R round(R a) { return vrndnq_f64(a); }
 
   static void transpose(R (&r)[W]) {
     const R a = vzip1q_f64(r[0], r[1]), b = vzip2q_f64(r[0], r[1]);
@@ -124,15 +139,6 @@ struct U8 {
   static R set1(T a) { return vdupq_n_u8(a); }
   static R max(R a, R b) { return vmaxq_u8(a, b); }
   static R excess(R a, R b) { return vqsubq_u8(a, b); }
-};
-
-struct FlushDenormals {  // bit 24 of FPCR; as in avx2.h
-  uint64_t saved;
-  explicit FlushDenormals(bool on) {
-    asm volatile("mrs %0, fpcr" : "=r"(saved));
-    if (on) asm volatile("msr fpcr, %0" ::"r"(saved | (uint64_t{1} << 24)) : "memory");
-  }
-  ~FlushDenormals() { asm volatile("msr fpcr, %0" ::"r"(saved) : "memory"); }
 };
 
 }  // namespace

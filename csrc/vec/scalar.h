@@ -81,9 +81,4 @@ struct U8 {
   static R excess(R a, R b) { return static_cast<R>(a > b ? a - b : 0); }
 };
 
-struct FlushDenormals {  // the baseline has no portable way, and no need
-  explicit FlushDenormals(bool) {}
-  ~FlushDenormals() {}
-};
-
 }  // namespace

@@ -44,7 +44,7 @@ def test_every_row_of_the_speed_table_is_measured(report):
         assert measured("forward", "torch.cdist", data) == {"∞"}
         assert measured("training step", "the product", data) >= large
         assert measured("convolution, forward", "the linear op", data) == {"∞"}
-    assert "8" in measured("training step", "the product", suite.AS_SPECIFIED)
+    assert {"8", "11"} <= measured("training step", "the product", suite.AS_SPECIFIED)
     assert measured("training step", "torch.cdist", suite.AS_SPECIFIED) == {"8"}
     assert {(point.dimension, point.factor) for point in report.growth} == {(d, f) for d in "BIO" for f in (2, 4)}
     assert all(row.repetitions == 1 and row.ratio.median > 0 for row in report.rows)

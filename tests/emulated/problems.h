@@ -84,6 +84,7 @@ const std::vector<Geometry> kShapes = {
     conv(66, 2, 2, 3, 5, 2, 3),                                // one position
     conv(35, 3, 1, 1, 2, 3, 3, {1, 1}, {1, 1}),                // one position, mostly padding
     conv(2, 20, 5, 5, 6, 1, 1),
+    conv(34, 5, 1, 1, 3, 1, 1, {3, 1}, {1, 0}),                // one position, in the padding
 };
 
 // What the numbers are like: whole numbers in these ranges, times 2^power.

@@ -19,6 +19,7 @@ AVX2 = ["-mavx2", "-mfma"]
 EMULATED_AVX512 = [*AVX2, "-isystem", str(HERE / "simde"), "-Wno-psabi"]
 
 COMPILER = os.environ.get("CXX") or shutil.which("c++")
+NM = shutil.which("nm")
 CROSS_COMPILER = shutil.which("aarch64-linux-gnu-g++")
 QEMU = shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")
 ON_X86 = platform.machine().lower() in ("x86_64", "amd64")
@@ -84,6 +85,15 @@ def test_avx512(native: Path) -> None:
 @pytest.mark.skipif(not ON_ARM, reason="needs an ARM CPU")
 def test_neon(native: Path) -> None:
     assert run([str(native)], "neon").startswith("neon: ")
+
+
+@pytest.mark.skipif(not COMPILER or not NM, reason="no C++ compiler or no nm (Debian: g++, binutils)")
+@pytest.mark.skipif(not ON_X86, reason="needs a compiler for x86")
+def test_no_function_of_an_avx_unit_can_replace_that_of_another(tmp_path: Path) -> None:
+    """The linker keeps one of all weak functions of a name: members of headers must not be ones, not even at -O0."""
+    target = str(tmp_path / "unit.o")
+    run([COMPILER, *FLAGS, "-O0", *AVX2, "-c", str(CSRC / "isa_avx2.cpp"), "-o", target])
+    assert not [line for line in run([NM, "--demangle", target]).splitlines() if " W " in line]
 
 
 def test_unknown_instruction_set_is_an_error(native: Path) -> None:

@@ -1,11 +1,13 @@
 """Convolutions are distances of the unfolded image, for every geometry."""
 
 import math
+from random import Random
 
 import pytest
 import torch
 
 import linfdist as ld
+from linfdist.ops.backends import native
 
 from . import truth
 
@@ -23,6 +25,8 @@ GEOMETRIES = {
     "kernel as large as the image": ((4, 3, 5, 4), (6, 3, 5, 4), {}),
     "stride jumps over pixels": ((2, 3, 11, 11), (4, 3, 2, 2), {"stride": 5}),
     "rows and columns": ((2, 3, 1, 17), (4, 3, 1, 5), {"stride": (3, 1), "padding": (0, 2)}),
+    "a pixel that no window meets": ((2, 3, 1, 1), (4, 3, 1, 1), {"stride": 3, "padding": 1}),
+    "pixels that no window meets": ((40, 3, 1, 1), (4, 3, 1, 1), {"stride": (1, 4), "padding": (0, 2)}),
     "one channel, many positions": ((1, 1, 40, 37), (9, 1, 3, 3), {"padding": 1}),
     "more than one panel an image": ((2, 4, 15, 17), (34, 2, 3, 3), {"groups": 2, "padding": 1}),
 }
@@ -102,6 +106,45 @@ def test_box_dist(backend, problem):
     right = torch.autograd.grad(expected, (lower, upper, w), g)  # no ties in this data but at 0
     for actual, gradient in zip(torch.autograd.grad((near, far), (lower, upper, w), g), right, strict=True):
         assert torch.equal(actual, gradient)
+
+
+def any_geometry(random):
+    """Small images, where the corners of all sizes meet: kernels, steps and paddings may be larger than the image."""
+    groups, height, width = random.randint(1, 2), *random.choice([(1, 1), (1, 1), (1, 4), (3, 1), (2, 3), (4, 4)])
+    stride, padding = [random.randint(1, 5) for _ in "hw"], [random.choice([0, 0, 1, 2, 3]) for _ in "hw"]
+    dilation = [random.randint(1, 3) for _ in "hw"]
+    kernel = []
+    for size, pad, step in zip((height, width), padding, dilation, strict=True):
+        most = (size + 2 * pad - 1) // step + 1  # of the kernels that fit
+        kernel.append(random.choice([1, random.randint(1, min(3, most))]))
+    rows, channels, neurons = random.choice([1, 3, 17, 40]), random.randint(1, 3), random.randint(1, 3)
+    keywords = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    return (rows, groups * channels, height, width), (groups * neurons, channels, *kernel), keywords
+
+
+@pytest.mark.skipif(bool(native.missing()), reason=f"native: {native.missing()}")
+@pytest.mark.parametrize("seed", range(4))
+def test_any_geometry_is_that_of_the_reference(monkeypatch, seed):
+    """Values, gradients and boxes of 50 random geometries per seed; whole numbers, so that p = inf has no rounding."""
+    random = Random(seed)
+    for _ in range(50):
+        x_shape, w_shape, keywords = any_geometry(random)
+        x, w = truth.whole(*x_shape) + random.choice([0, 20]), truth.whole(*w_shape)  # 20: padding is far away
+        results = []
+        for name in ("reference", "native"):
+            monkeypatch.setenv("LINFDIST_BACKEND", name)
+            a, b = leaves(x, w)
+            for p in (math.inf, 1):
+                y = ld.dist_conv2d(a, b, p, **keywords)
+                g = torch.ones_like(y)
+                results.append([y, *torch.autograd.grad(y, (a, b), g)])
+            low, b = leaves(x, w)
+            bounds = ld.dist_box_conv2d(low, low + 3, b, **keywords)
+            results.append([*bounds, *torch.autograd.grad(bounds, (low, b), (g, g))])
+        for expected, actual in zip(results[:3], results[3:], strict=True):
+            for one, other in zip(expected, actual, strict=True):
+                tolerance = 1e-5 if actual is results[4] else 0.0  # p = 1
+                assert torch.allclose(one, other, tolerance, 10 * tolerance), (x_shape, w_shape, keywords)
 
 
 @pytest.mark.parametrize("p", [1, 8, 30.5, math.inf])

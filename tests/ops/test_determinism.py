@@ -45,7 +45,7 @@ FEW = [
 def test_threads_do_not_matter(backend):
     names = FEW if backend == "reference" else list(cases.CASES)
     expected = cases.digests(names)  # with one thread
-    for threads in (2, 3):
+    for threads in (2, 3) if backend == "reference" else (2, 3, 24):  # 24: more tasks, on whatever cores there are
         torch.set_num_threads(threads)
         assert torch.get_num_threads() == threads
         assert cases.digests(names) == expected
@@ -116,3 +116,52 @@ def test_denormals_are_not_flushed_for_the_rest_of_the_process(backend):
         assert (tiny * 0.5 > 0).all()
     x = torch.full((70, 3), 1e-40)
     assert torch.equal(ld.dist(x, torch.zeros(2, 3), math.inf), torch.full((70, 2), 1e-40))
+
+
+FLUSHING = """
+import sys, torch, linfdist as ld
+from tests.ops.cases import digest
+
+def results():
+    torch.manual_seed(0)
+    found = []
+    for dtype, quantum in ((torch.float32, 2.0**-149), (torch.float64, 2.0**-1074)):
+        for rows in (3, 203):
+            x = (torch.randint(-40, 40, (rows, 211)).to(torch.float64) * quantum).to(dtype)  # exact: made unflushed
+            w = (torch.randint(-40, 40, (131, 211)).to(torch.float64) * quantum).to(dtype)
+            found.append((x, w))
+    return found
+
+def run(data):
+    parts = []
+    for x, w in data:
+        parts.append(ld.dist(x, w))
+        a, b = x.detach().requires_grad_(), w.detach().requires_grad_()
+        y = ld.dist(a, b)
+        parts += [y, *torch.autograd.grad(y, (a, b), torch.ones_like(y))]
+        parts += ld.dist_box(x, x, w)
+        images, kernels = x[:, :209].reshape(-1, 11, 19, 1), w[:, :99].reshape(131, 11, 3, 3)
+        parts.append(ld.dist_conv2d(images, kernels, padding=1))
+    return digest(*parts)
+
+data = results()
+torch.set_num_threads(int(sys.argv[1]))
+if sys.argv[2] == "born flushing":  # the pool's threads inherit the mode of the one that starts them
+    assert torch.set_flush_denormal(True)
+expected = run(data)
+assert torch.set_flush_denormal(sys.argv[2] == "plain")
+assert run(data) == expected
+print(expected)
+"""
+
+
+@needs_native
+def test_flushing_denormals_elsewhere_does_not_reach_the_engine():
+    """`torch.set_flush_denormal` acts on one thread; pool threads keep the mode they were born with."""
+    runs = [
+        python("-c", FLUSHING, threads, mode, LINFDIST_BACKEND="native")
+        for threads, mode in (("2", "plain"), ("3", "born flushing"))
+    ]
+    for run in runs:
+        assert run.returncode == 0, run.stderr
+    assert len({run.stdout for run in runs}) == 1

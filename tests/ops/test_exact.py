@@ -48,15 +48,10 @@ def problem(batch, inputs, neurons, dtype, size=None, seed=0):
     return x, w, b.to(torch.int32)
 
 
-def entries(w, mask, limits):
-    """The masked weights as lists, each neuron's by descending limit."""
-    parts = []
-    for o in range(len(w)):
-        i = mask[o].nonzero()[:, 0]
-        i = i[limits[o, i].argsort(descending=True, stable=True)]
-        parts.append((i.int(), w[o, i], limits[o, i].to(w.dtype)))
-    start = torch.tensor([0, *(len(i) for i, _, _ in parts)]).cumsum(0)
-    return start, *(torch.cat(column) for column in zip(*parts, strict=True))
+def entries(w, mask):
+    """(start, index, weight): the masked weights as lists, one neuron after the other."""
+    start = torch.cat([torch.zeros(1, dtype=torch.int64), mask.sum(1).cumsum(0)])
+    return start, mask.nonzero()[:, 1].int(), w[mask]
 
 
 def some(neurons, inputs, seed=1):
@@ -93,18 +88,6 @@ def test_dense_leaves_out_what_cannot_win_in_this_batch(either, shape, span, dty
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_sparse(either, shape, dtype):
-    x, w, b = problem(*shape, dtype)
-    mask = some(*w.shape)
-    farthest = torch.maximum(x.long().amax(1) - w, w - x.long().amin(1))  # of these images: as tight as limits can be
-    start, index, weight, limit = entries(w, mask, farthest)
-    expected = definition(x, w, b, mask)
-    assert torch.equal(exact.sparse(x, start, index, weight, None, b), expected)
-    assert torch.equal(exact.sparse(x, start, index, weight, limit, b), expected)
-
-
-@pytest.mark.parametrize("dtype", TYPES, ids=str)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_one_side_each(either, shape, dtype):
     """Ranges on either side of the weights, around them and of one point; images at the corners and inside."""
     x, w, b = problem(*shape, dtype, size=torch.iinfo(dtype).max // 4)
@@ -114,7 +97,7 @@ def test_one_side_each(either, shape, dtype):
     x[:, ::3] = torch.where(torch.arange(len(x)) % 2 == 0, low, high)[:, None].to(dtype)
     w[:, ::2] *= 2
     mask = some(*w.shape)
-    start, index, weight, _ = entries(w, mask, torch.zeros(w.shape))
+    start, index, weight = entries(w, mask)
     sides = exact.one_sided(start, index, weight, low, high)
     assert torch.equal(exact.sided(x, *sides, b), definition(x, w, b, mask))
 
@@ -153,7 +136,7 @@ def test_surely_one_sided_entries_are_not_doubled():
 def test_runs_keep_to_slices_of_the_inputs():
     """Each run looks at inputs that fit L1 together, and those that follow each other at the same ones."""
     w = torch.randint(200, 300, (30, 1000), dtype=torch.int16)
-    start, index, weight, _ = entries(w, some(30, 1000), torch.zeros(w.shape))
+    start, index, weight = entries(w, some(30, 1000))
     sides = exact.one_sided(start, index, weight, torch.zeros(1000), torch.full((1000,), 100))
     parts = [sides.inputs[a:z] for a, z in pairwise(sides.start.tolist())]
     first, last = (torch.tensor([int(end(part)) for part in parts]) for end in (torch.min, torch.max))
@@ -181,7 +164,7 @@ def test_a_whole_network(either, dtype, batch, span):
         w = torch.randint(-3000, 3000, (neurons, inputs)).to(dtype)
         b = torch.randint(-3000, 0, (neurons,), dtype=torch.int32)
         mask = some(neurons, inputs)
-        start, index, weight, _ = entries(w, mask, torch.zeros(w.shape))
+        start, index, weight = entries(w, mask)
         layers.append((exact.one_sided(start, index, weight, low, high), b))
         x = definition(x, w, b, mask) if batch else x[:1].expand(neurons, 0)
         low, high = b.long(), b + torch.full((neurons,), 3001) + int(torch.maximum(high.max(), -low.min()))
@@ -255,9 +238,8 @@ def test_the_edges_of_the_type(either, dtype, batch):
     w[:, 3] = -1
     b = torch.tensor([0, -top, -top - 9000 if dtype == torch.int16 else -top])
     expected = (top + b)[:, None].expand(3, batch).to(dtype)
-    start, index, weight, limit = entries(w, torch.ones(3, 70, dtype=torch.bool), torch.full((3, 70), top))
+    start, index, weight = entries(w, torch.ones(3, 70, dtype=torch.bool))
     assert torch.equal(exact.dense(x, w, b.int()), expected)
-    assert torch.equal(exact.sparse(x, start, index, weight, limit, b.int()), expected)
     high = torch.full((70,), top)
     with pytest.raises(OverflowError, match=f"reach {top + 1}"):
         exact.one_sided(start, index, weight, torch.zeros(70), high)
@@ -275,21 +257,11 @@ def test_the_reference_notices_overflow(monkeypatch):
         exact.dense(x, w + 1, torch.ones(1, dtype=torch.int32))
 
 
-@needs_native
-def test_an_early_stop_happens_where_limits_allow_it():
-    """With limits that are too small the result is wrong: so they are used for single images."""
-    x = torch.tensor([[5], [9]], dtype=torch.int16)
-    start, index = torch.tensor([0, 2]), torch.tensor([0, 1], dtype=torch.int32)
-    weight, b = torch.zeros(2, dtype=torch.int16), torch.zeros(1, dtype=torch.int32)
-    assert exact.sparse(x, start, index, weight, torch.tensor([9, 5], dtype=torch.int16), b).item() == 5
-    assert exact.sparse(x, start, index, weight, torch.tensor([9, 6], dtype=torch.int16), b).item() == 9
-
-
 def test_empty(either):
     x, w, b = problem(0, 3, 4, torch.int16)
     assert exact.dense(x, w, b).shape == (4, 0)
-    start, index, weight, limit = entries(w, torch.ones(4, 3, dtype=torch.bool), torch.zeros(4, 3))
-    assert exact.sparse(x, start, index, weight, limit, b).shape == (4, 0)
+    sides = exact.one_sided(*entries(w, torch.ones(4, 3, dtype=torch.bool)), torch.zeros(3), torch.ones(3))
+    assert exact.sided(x, *sides, b).shape == (4, 0)
     assert exact.dense(problem(5, 3, 1, torch.int16)[0], w[:0], b[:0]).shape == (0, 5)
 
 
@@ -301,11 +273,11 @@ def test_any_memory_layout(either):
 def test_threads_do_not_matter(either):
     x, w, b = problem(700, 90, 80, torch.int16)
     mask = some(*w.shape)
-    start, index, weight, limit = entries(w, mask, torch.full(w.shape, 32767))
+    sides = exact.one_sided(*entries(w, mask), x.long().amin(1), x.long().amax(1))
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)
         assert torch.equal(exact.dense(x, w, b), definition(x, w, b))
-        assert torch.equal(exact.sparse(x, start, index, weight, limit, b), definition(x, w, b, mask))
+        assert torch.equal(exact.sided(x, *sides, b), definition(x, w, b, mask))
 
 
 @needs_native
@@ -319,10 +291,11 @@ def test_every_instruction_set(isa):
 def bad(**changes):
     arguments = {
         "x": torch.zeros(3, 2, dtype=torch.int16),
+        "neuron": torch.tensor([0, 1], dtype=torch.int32),
         "start": torch.tensor([0, 1, 2]),
-        "index": torch.tensor([0, 2], dtype=torch.int32),
+        "middle": torch.tensor([1, 1]),
+        "inputs": torch.tensor([0, 2], dtype=torch.int32),
         "weight": torch.zeros(2, dtype=torch.int16),
-        "limit": None,
         "b": torch.zeros(2, dtype=torch.int32),
     }
     return {**arguments, **changes}
@@ -331,49 +304,37 @@ def bad(**changes):
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"index": torch.tensor([0, 3], dtype=torch.int32)}, ValueError, r"0 \.\.\. 2, got 0 \.\.\. 3"),
-        ({"index": torch.tensor([-1, 0], dtype=torch.int32)}, ValueError, r"got -1 \.\.\. 0"),
-        ({"start": torch.tensor([0, 2, 2])}, ValueError, "neuron 1 has no entries"),
-        ({"start": torch.tensor([0, 3, 2])}, ValueError, "neuron 1 has no entries"),
+        (
+            {"inputs": torch.tensor([0, 3], dtype=torch.int32)},
+            ValueError,
+            r"inputs must lie in 0 \.\.\. 2, got 0 \.\.\. 3",
+        ),
+        ({"inputs": torch.tensor([-1, 0], dtype=torch.int32)}, ValueError, r"got -1 \.\.\. 0"),
+        ({"start": torch.tensor([0, 2, 2]), "middle": torch.tensor([1, 2])}, ValueError, "run 1 has no entries"),
+        ({"start": torch.tensor([0, 0, 2])}, ValueError, "run 0 has no entries"),
+        ({"start": torch.tensor([0, 3, 2])}, ValueError, "run 1 has no entries"),
         ({"start": torch.tensor([0, 1, 3])}, ValueError, "from 0 to 2"),
         ({"start": torch.tensor([-1, 1, 2])}, ValueError, "from 0 to 2"),
         ({"start": torch.tensor([0, 2])}, ValueError, r"start must have shape \(3,\) .* got \(2,\)"),
-        ({"limit": torch.zeros(1, dtype=torch.int16)}, ValueError, r"limit must have shape \(2,\) .* got \(1,\)"),
+        ({"middle": torch.tensor([1, 0])}, ValueError, r"middle\[1\] = 0 lies outside run 1, 1 \.\.\. 2"),
+        ({"middle": torch.tensor([1, 3])}, ValueError, r"middle\[1\] = 3 lies outside"),
+        (
+            {"neuron": torch.tensor([0, 2], dtype=torch.int32)},
+            ValueError,
+            r"neuron must lie in 0 \.\.\. 1, got 0 \.\.\. 2",
+        ),
+        ({"neuron": torch.tensor([0, -1], dtype=torch.int32)}, ValueError, r"got -1 \.\.\. 0"),
         ({"x": torch.zeros(0, 2, dtype=torch.int16)}, ValueError, "at least one input"),
         ({"x": torch.zeros(3, 2)}, TypeError, "int16 or int32, got torch.float32"),
         ({"weight": torch.zeros(2, dtype=torch.int32)}, TypeError, "weight must be torch.int16"),
-        ({"index": torch.tensor([0, 2])}, TypeError, "index must be torch.int32"),
+        ({"inputs": torch.tensor([0, 2])}, TypeError, "inputs must be torch.int32"),
         ({"b": torch.zeros(2, dtype=torch.int16)}, TypeError, "b must be int32"),
     ],
 )
-@pytest.mark.parametrize("batch", [1, 2])
-def test_bad_entries_are_refused(either, changes, error, message, batch):
-    arguments = bad(**changes)
-    arguments["x"] = arguments["x"][:, :batch]
+def test_bad_runs_are_refused(either, changes, error, message):
+    assert exact.sided(**bad()).shape == (2, 2)
     with pytest.raises(error, match=message):
-        exact.sparse(**arguments)
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("middle", torch.tensor([1, 0]), r"middle\[1\] = 0 lies outside run 1, 1 \.\.\. 2"),
-        ("middle", torch.tensor([1, 3]), r"middle\[1\] = 3 lies outside"),
-        ("neuron", torch.tensor([0, 2], dtype=torch.int32), r"neuron must lie in 0 \.\.\. 1, got 0 \.\.\. 2"),
-        ("neuron", torch.tensor([0, -1], dtype=torch.int32), r"got -1 \.\.\. 0"),
-        ("inputs", torch.tensor([0, 3], dtype=torch.int32), r"inputs must lie in 0 \.\.\. 2, got 0 \.\.\. 3"),
-        ("start", torch.tensor([0, 0, 2]), "run 0 has no entries"),
-        ("start", torch.tensor([0, 1]), "start must have shape"),
-    ],
-)
-def test_bad_runs_are_refused(either, name, value, message):
-    arguments = bad()
-    del arguments["limit"]
-    arguments["inputs"] = arguments.pop("index")
-    arguments.update(neuron=torch.tensor([0, 1], dtype=torch.int32), middle=torch.tensor([1, 1]))
-    assert exact.sided(**arguments).shape == (2, 2)
-    with pytest.raises(ValueError, match=message):
-        exact.sided(**{**arguments, name: value})
+        exact.sided(**bad(**changes))
 
 
 def test_shapes_that_do_not_fit_are_refused(either):

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import linfdist as ld
+from linfdist.ops.geometry import POINT
 from linfdist.ops.select import BACKENDS
 
 from . import truth
@@ -133,6 +134,6 @@ def test_backends_name_the_same_arg_max(rows):
     i = truth.first_argmax(d.abs())
     expected = torch.where(d.gather(-1, i[..., None]).squeeze(-1) < 0, ~i, i).int()
     for backend in able:
-        _, where = backend.inf_dist_argmax(x, w, (1, 1), (0, 0), (1, 1), 1)
+        _, where = backend.inf_dist_argmax(x, w, POINT)
         assert where.dtype == torch.int32
         assert torch.equal(where.flatten(1), expected)

@@ -1,11 +1,13 @@
 """NaN and infinity are never swallowed: not by a max, not by pruning, not in any lane, on any path."""
 
 import math
+import time
 
 import pytest
 import torch
 
 import linfdist as ld
+from linfdist.ops.backends import native
 
 from . import truth
 
@@ -153,6 +155,28 @@ def test_nan_in_a_box_propagates(backend, dtype, where, rows):
         near, far = ld.dist_box(*leaves)
         (near + far).sum().backward()
         assert leaves[2].grad.isnan().any()
+
+
+@pytest.mark.skipif(bool(native.missing()), reason=f"native: {native.missing()}")
+@pytest.mark.parametrize("p", [2, 8, 30.5, INF])
+@pytest.mark.parametrize("bad", [NAN, INF])
+def test_one_bad_number_does_not_slow_the_rest_down(monkeypatch, bad, p):
+    """Only its row and its neuron are computed one by one: not 150 times as slow as before, but about as fast."""
+    monkeypatch.setenv("LINFDIST_BACKEND", "native")
+    x, w = 3 * torch.randn(256, 300), torch.randn(200, 300)
+    g = torch.ones(256, 200)
+    dirty, spoilt = x.clone(), w.clone()
+    dirty[5, 7], spoilt[3, 9] = bad, bad
+
+    def seconds(*tensors):
+        times = []
+        for _ in range(3):
+            start = time.process_time()
+            truth.step(*tensors, g, p)
+            times.append(time.process_time() - start)
+        return min(times)
+
+    assert seconds(dirty, spoilt) < 10 * seconds(x, w) + 0.002
 
 
 @pytest.mark.parametrize("rows", [1, 17, 40])

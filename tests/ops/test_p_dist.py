@@ -1,14 +1,17 @@
 """Finite p: the promised accuracy against float64, for every p and for data that is hard on it."""
 
+import time
+
 import pytest
 import torch
 
 import linfdist as ld
+from linfdist.ops.backends import native
 
 from . import truth
 
 PRODUCTS = [10, 12, 14, 16, 20, 24, 28, 32]
-POWERS = [1, 1.01, 1.5, 2, 3, 4, 5, 6, 7, 7.5, 8, 8.5, 9, *PRODUCTS, 15.9, 30.5, 60, 100, 300, 1000]
+POWERS = [1, 1.01, 1.5, 2, 3, 4, 5, 6, 7, 7.5, 8, 8.5, 9, 11, *PRODUCTS, 15.9, 23, 30.5, 60, 100, 300, 1000]
 SHAPES = [(1, 1, 1), (3, 1, 2), (16, 31, 5), (17, 3, 1), (63, 37, 2), (64, 64, 16), (65, 129, 33)]
 ROWS, INPUTS, NEURONS = 41, 67, 23  # more than 32 rows: the native backend leaves out what cannot matter
 
@@ -98,6 +101,43 @@ def test_accuracy_on_any_shape(backend, shape, p):
 def test_the_error_does_not_grow_with_the_number_of_inputs(backend, p, value):
     """Equal terms: a plain float32 sum of 20,011 of them drifts by far more than 1e-6."""
     check(torch.full((2, 20011), value), torch.full((3, 20011), -0.3), p)
+
+
+@pytest.mark.parametrize("p", [7.3, 8.75, 11.5, 30.5, 100])
+def test_many_small_terms_beside_a_large_one(backend, p):
+    """Absolute errors of small terms add up: each must fall with the number of inputs, 65,536 here."""
+    inputs = 1 << 16
+    for size in (2.0**-22, 2.0**-17, 1e-3, 0.1):  # of the small terms
+        w = torch.full((1, inputs), size ** (1 / p))
+        w[:, 7] = 1
+        check(torch.zeros(33, inputs), w, p)
+
+
+@pytest.mark.parametrize("grad", [1e-21, 1e-30, 1e25])
+@pytest.mark.parametrize("size", [1e-3, 1.0, 500.0])
+@pytest.mark.parametrize("p", [2, 5, 8, 12])
+def test_gradients_of_any_size(backend, p, size, grad):
+    """grad / y^(p-1) over- or underflows in float32 long before the gradient itself does."""
+    x, w = size * torch.randn(ROWS, INPUTS), size * torch.randn(NEURONS, INPUTS)
+    g = grad * torch.randn(ROWS, NEURONS)
+    _, dx, dw = truth.step(x, w, g, p)
+    for actual, expected in zip((dx, dw), truth.p_gradients(x, w, g, p), strict=True):
+        assert truth.error_of_largest(actual, expected) <= GRADIENT[torch.float32]
+
+
+@pytest.mark.skipif(bool(native.missing()), reason=f"native: {native.missing()}")
+@pytest.mark.parametrize("p", [9, 11, 13, 15, 17, 23, 31, 33])
+def test_a_whole_power_costs_no_more_than_its_neighbour(monkeypatch, p):
+    """Each whole p is a product or a series in forward and backward, and never the slow exp2 and log2."""
+    monkeypatch.setenv("LINFDIST_BACKEND", "native")
+    x, w, g = 3 * torch.randn(64, 300), torch.randn(128, 300), torch.ones(64, 128)
+    seconds = {p: [], p + 0.01: []}
+    for _ in range(4):
+        for power, times in seconds.items():
+            start = time.process_time()
+            truth.step(x, w, g, power)
+            times.append(time.process_time() - start)
+    assert min(seconds[p]) < 1.7 * min(seconds[p + 0.01])
 
 
 @pytest.mark.parametrize("p", [1.25, 8, 12.5, 40, 1000])

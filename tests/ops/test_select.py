@@ -6,7 +6,8 @@ import pytest
 import torch
 
 import linfdist as ld
-from linfdist.ops import select
+from linfdist.ops import exact, select
+from linfdist.ops.adam import adam_step
 from linfdist.ops.backends import native, reference
 
 from .processes import python
@@ -117,13 +118,29 @@ def test_an_instruction_set_that_cannot_run_is_an_error_that_names_the_others(wa
         "print(ld.backends()[0])\n"
         "for p in (float('inf'), 8.0):\n"
         "    try: ld.dist(torch.rand(3, 5), torch.rand(2, 5), p)\n"
-        "    except RuntimeError as error: print('RAISED', error)\n"
+        "    except ValueError as e: print('RAISED', type(e).__name__, isinstance(e, RuntimeError), e)\n"
     )
     run = python("-c", program, LINFDIST_ISA=wanted, LINFDIST_BACKEND=None)
     assert run.returncode == 0, run.stderr
-    message = f"LINFDIST_ISA={wanted} cannot run here; available: {','.join(native.isas())}"
-    status, *raised = run.stdout.splitlines()
+    message = (
+        f"LINFDIST_ISA={wanted} cannot run here; available: {', '.join(native.isas())}. Set LINFDIST_ISA to one of"
+    )
+    status, *raised = run.stdout.splitlines()  # one line each: a message, and no traceback of the library
     assert "available=False" in status
     assert message in status
     assert len(raised) == 2
-    assert all(line.startswith("RAISED") and message in line for line in raised)
+    assert all(line.startswith("RAISED InstructionSetError True") and message in line for line in raised)
+
+
+@pytest.mark.parametrize("operation", ["dist", "exact", "adam"])
+def test_every_operation_refuses_an_unknown_backend(monkeypatch, operation):
+    monkeypatch.setenv("LINFDIST_BACKEND", "gpu9")
+    whole, zeros = torch.zeros(2, 2, dtype=torch.int16), torch.zeros(2, dtype=torch.int32)
+    four = [torch.ones(2, 2) for _ in range(4)]
+    calls = {
+        "dist": lambda: ld.dist(X, W),
+        "exact": lambda: exact.dense(whole, whole, zeros),
+        "adam": lambda: adam_step(*four, lr=0.1, betas=(0.9, 0.9), eps=1e-8, decay=0.0, p=2.0, step=1),
+    }
+    with pytest.raises(ValueError, match="LINFDIST_BACKEND='gpu9' is not a backend"):
+        calls[operation]()

@@ -102,6 +102,37 @@ def test_without_decay_it_is_adam(backend, decay):
         torch.testing.assert_close(ours.double(), reference.detach(), rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("p", [2.0, 8.0, 11.0, math.inf])
+def test_any_memory_layout_and_no_weights_at_all(backend, p):
+    settings = {"lr": 0.3, "betas": (0.9, 0.99), "eps": 1e-10, "decay": 0.5, "p": p, "step": 1}
+    plain = moments((4, 3, 5, 2))
+    last = [tensor.contiguous(memory_format=torch.channels_last) for tensor in plain]
+    for tensors in (plain, last):
+        adam_step(*tensors, **settings)
+    for expected, actual in zip(plain, last, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-6, atol=1e-6)
+        assert actual.is_contiguous(memory_format=torch.channels_last)
+    for shape in ((0,), (0, 3), (3, 0)):
+        adam_step(*(torch.zeros(shape) for _ in range(4)), **settings)
+
+
+def test_a_beta_near_1_keeps_its_digits(backend):
+    """1 - 0.99999 formed in float32 is wrong by 1.4e-3 of itself, and with it the second moment."""
+    beta, grad = 0.99999, torch.rand(3, 70) + 0.5
+    w, mean, square = (torch.zeros(3, 70) for _ in range(3))
+    for step in range(1, 21):
+        adam_step(w, grad, mean, square, lr=0.1, betas=(beta, beta), eps=1e-10, decay=0.0, p=2.0, step=step)
+    expected = (1 - beta**20) * grad.double() ** 2
+    torch.testing.assert_close(square.double(), expected, rtol=1e-5, atol=0)
+    torch.testing.assert_close(mean.double(), (1 - beta**20) * grad.double(), rtol=1e-5, atol=0)
+
+
+@needs_native
+@pytest.mark.parametrize("p", [9, 11, 18, 22, 30, 33])
+def test_native_decay_at_other_whole_powers(monkeypatch, p):
+    test_native_decay_is_eq_6(monkeypatch, p)
+
+
 def optimiser(parameters, **changes):
     settings = {"lp": {"dist"}, "lr_factors": {"scale": 0.2}, "beta1": 0.9, "beta2": 0.99, "eps": 1e-10}
     return DistAdam(parameters.items(), **{**settings, "weight_decay": 0.01, **changes})

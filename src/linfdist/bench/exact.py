@@ -16,7 +16,7 @@ from linfdist.exact.freeze import to_grid
 from linfdist.exact.network import FrozenLayer, grid_inputs
 from linfdist.models import DistNet
 from linfdist.ops.dist import dist
-from linfdist.ops.exact import dense, sparse
+from linfdist.ops.exact import dense
 
 from .timing import Ratio, gain, seconds_by_turn, undisturbed
 
@@ -72,7 +72,6 @@ def measure(network: DistNet, images: Tensor, turns: int = 15) -> Gains:
             {
                 "float32": lambda: [network(pixels[k : k + 1]) for k in alone],
                 "exact": lambda: [frozen(images[k : k + 1]) for k in alone],
-                "exact, stopping early": lambda: [_stopping_early(frozen, images[k : k + 1]) for k in alone],
             },
             turns,
         )
@@ -111,14 +110,6 @@ def _dense(layers: list[FrozenLayer], frozen: exact.FrozenNet, images: Tensor) -
     x = grid_inputs(images, frozen.crop, frozen.k).T.contiguous()  # (I, B)
     for layer in layers:
         x = dense(x.to(layer.weight.dtype), layer.weight, layer.bias)
-    return -x.T.to(torch.int32).contiguous()
-
-
-def _stopping_early(frozen: exact.FrozenNet, image: Tensor) -> Tensor:
-    """The same logits of one image; each neuron stops where no later weight can win."""
-    x = grid_inputs(image, frozen.crop, frozen.k).T.contiguous()  # (I, 1)
-    for layer in frozen.layers:
-        x = sparse(x.to(layer.weight.dtype), *layer.entries, layer.bias)
     return -x.T.to(torch.int32).contiguous()
 
 

@@ -31,6 +31,7 @@ FORWARD = Target(floor=0.60, goal=0.80)
 STEP = {
     math.inf: Target(1.5, 1.0),
     8.0: Target(8.0, 4.0),
+    11.0: Target(25.0, 10.0),  # whole and odd: no product, and no reason to be slower than its neighbours
     12.0: Target(25.0, 10.0),
     30.5: Target(25.0, 10.0),
     60.0: Target(25.0, 10.0),

@@ -6,28 +6,37 @@ elsewhere in plain torch.
 """
 
 import math
-import os
 
 import torch
 from torch import Tensor
 
 from .backends import native
+from .select import use_native
 
 
 def adam_step(
     w: Tensor, grad: Tensor, mean: Tensor, square: Tensor, *,
     lr: float, betas: tuple[float, float], eps: float, decay: float, p: float, step: int,
 ) -> None:  # fmt: skip
-    """Update parameter `w` (rows are neurons) and its two moments; `step` counts from 1, p >= 2."""
-    forced = os.environ.get("LINFDIST_BACKEND")
-    if w.dtype == torch.float32 and forced != "reference" and not native.unsupported(w, w):
+    """Update parameter `w` (rows are neurons) and its two moments; `step` counts from 1, p >= 2.
+
+    The tensors have one shape and may lie in memory in any order. 1 − β is formed in float64, and the moments move by
+    (1 − β)·(new − old): a β near 1 keeps its digits in float32.
+    """
+    if w.dtype == torch.float32 and use_native(native.unsupported(w, w)):
+        own = [tensor.contiguous() for tensor in (w, mean, square)]  # copies of those that lie in another order
         rows = w.shape[0] if w.dim() > 1 else 1
-        native.adam_(w, grad.contiguous(), mean, square, lr, *betas, eps, decay, p, step, rows)
+        native.adam_(own[0], grad.contiguous(), own[1], own[2], lr, *betas, eps, decay, p, step, rows)
+        for tensor, result in zip((w, mean, square), own, strict=True):
+            if result is not tensor:
+                tensor.copy_(result)
+        return
+    if not w.numel():
         return
     if decay:
         w -= lr * decay * decay_direction(w, p)
-    mean.mul_(betas[0]).add_(grad, alpha=1 - betas[0])
-    square.mul_(betas[1]).addcmul_(grad, grad, value=1 - betas[1])
+    mean.lerp_(grad, 1 - betas[0])
+    square.lerp_(grad.square(), 1 - betas[1])
     scale = (square / (1 - betas[1] ** step)).sqrt_().add_(eps)
     w.addcdiv_(mean, scale, value=-lr / (1 - betas[0] ** step))
 
@@ -41,7 +50,7 @@ def decay_direction(w: Tensor, p: float) -> Tensor:
     largest = size.amax(1, keepdim=True)
     if math.isinf(p):
         first = torch.zeros_like(rows).scatter_(1, size.argmax(1, keepdim=True), 1.0)
-        return (first * rows).view_as(w)
+        return (first * rows).reshape(w.shape)
     ratio = size / largest.clamp(min=torch.finfo(w.dtype).tiny)
     norm = ratio.pow(p).sum(1, keepdim=True).pow(1 / p)
-    return ((ratio / norm.clamp(min=1.0)).pow(p - 2) * rows).view_as(w)
+    return ((ratio / norm.clamp(min=1.0)).pow(p - 2) * rows).reshape(w.shape)

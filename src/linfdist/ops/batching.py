@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from . import kernels
+from .geometry import Geometry
 
 
 def _mapped_first(tensor: Tensor, dim: int | None, size: int) -> Tensor:
@@ -23,6 +24,10 @@ def _into_kernels(w: Tensor, dim: int | None, size: int) -> Tensor:
     return _mapped_first(w, dim, size).flatten(0, 1)
 
 
+def _in_groups(geometry: Geometry, size: int) -> Geometry:
+    return geometry._replace(groups=geometry.groups * size)
+
+
 def _refuse_mapped_power(dim: int | None) -> None:
     if dim is not None:
         raise NotImplementedError("vmap over p is not supported: map over x and w, and share p")
@@ -32,7 +37,7 @@ def _forward_rule(operator: Callable[..., Any], images: int) -> Callable[..., An
     """For an operator of so many image tensors, w, perhaps p, and the geometry."""
 
     def rule(info: Any, in_dims: Sequence[int | None], *args: Any) -> Any:
-        *tensors, stride, padding, dilation, groups = args
+        *tensors, geometry = args
         xs, w, power = tensors[:images], tensors[images], tensors[images + 1 :]
         x_dims, w_dim = in_dims[:images], in_dims[images]
         for dim in in_dims[images + 1 : len(tensors)]:
@@ -43,9 +48,9 @@ def _forward_rule(operator: Callable[..., Any], images: int) -> Callable[..., An
             mapped, inner = 0, xs[0].shape[0] // size
         else:
             xs = [_into_channels(x, dim, size) for x, dim in zip(xs, x_dims, strict=True)]
-            w, groups = _into_kernels(w, w_dim, size), groups * size
+            w, geometry = _into_kernels(w, w_dim, size), _in_groups(geometry, size)
             mapped, inner = 1, w.shape[0] // size
-        outputs = operator(*xs, w, *power, stride, padding, dilation, groups)
+        outputs = operator(*xs, w, *power, *geometry)
         if isinstance(outputs, Tensor):
             return outputs.unflatten(mapped, (size, inner)), mapped
         return tuple(y.unflatten(mapped, (size, inner)) for y in outputs), (mapped,) * len(outputs)
@@ -63,36 +68,39 @@ def _split_gradients(dx: Tensor, dw: Tensor, size: int, need_x: bool, need_w: bo
 
 def _inf_backward_rule(
     info: Any, in_dims: Sequence[int | None], grad: Tensor, y: Tensor, where: Tensor, x_shape: Sequence[int],
-    w_shape: Sequence[int], stride: Any, padding: Any, dilation: Any, groups: int, need_x: bool, need_w: bool,
+    w_shape: Sequence[int], geometry: Geometry, need_x: bool, need_w: bool,
 ) -> Any:  # fmt: skip
     size = info.batch_size
     outputs = [_into_channels(t, dim, size) for t, dim in zip((grad, y, where), in_dims[:3], strict=True)]
     (n, channels, *image), (neurons, *kernel) = x_shape, w_shape
     dx, dw = kernels.inf_dist_backward(
-        *outputs, [n, size * channels, *image], [size * neurons, *kernel],
-        stride, padding, dilation, size * groups, need_x, need_w,
-    )  # fmt: skip
+        *outputs, [n, size * channels, *image], [size * neurons, *kernel], *_in_groups(geometry, size), need_x, need_w
+    )
     return _split_gradients(dx, dw, size, need_x, need_w)
 
 
 def _p_backward_rule(
     info: Any, in_dims: Sequence[int | None], grad: Tensor, x: Tensor, w: Tensor, y: Tensor, p: Tensor,
-    stride: Any, padding: Any, dilation: Any, groups: int, need_x: bool, need_w: bool,
+    geometry: Geometry, need_x: bool, need_w: bool,
 ) -> Any:  # fmt: skip
     size = info.batch_size
     grad_dim, x_dim, w_dim, y_dim, p_dim = in_dims[:5]
     _refuse_mapped_power(p_dim)
     dx, dw = kernels.p_dist_backward(
         _into_channels(grad, grad_dim, size), _into_channels(x, x_dim, size), _into_kernels(w, w_dim, size),
-        _into_channels(y, y_dim, size), p, stride, padding, dilation, size * groups, need_x, need_w,
+        _into_channels(y, y_dim, size), p, *_in_groups(geometry, size), need_x, need_w,
     )  # fmt: skip
     return _split_gradients(dx, dw, size, need_x, need_w)
 
 
-torch.library.register_vmap("linfdist::inf_dist", _forward_rule(kernels.inf_dist, images=1))
-torch.library.register_vmap("linfdist::inf_dist_argmax", _forward_rule(kernels.inf_dist_argmax, images=1))
-torch.library.register_vmap("linfdist::p_dist", _forward_rule(kernels.p_dist, images=1))
-torch.library.register_vmap("linfdist::box_dist", _forward_rule(kernels.box_dist, images=2))
-torch.library.register_vmap("linfdist::box_dist_argmax", _forward_rule(kernels.box_dist_argmax, images=2))
-torch.library.register_vmap("linfdist::inf_dist_backward", _inf_backward_rule)
-torch.library.register_vmap("linfdist::p_dist_backward", _p_backward_rule)
+def _register(name: str, rule: Callable[..., Any], after: int = 0) -> None:
+    torch.library.register_vmap(f"linfdist::{name}", kernels.with_geometry(rule, after))
+
+
+_register("inf_dist", _forward_rule(kernels.inf_dist, images=1))
+_register("inf_dist_argmax", _forward_rule(kernels.inf_dist_argmax, images=1))
+_register("p_dist", _forward_rule(kernels.p_dist, images=1))
+_register("box_dist", _forward_rule(kernels.box_dist, images=2))
+_register("box_dist_argmax", _forward_rule(kernels.box_dist_argmax, images=2))
+_register("inf_dist_backward", _inf_backward_rule, after=2)
+_register("p_dist_backward", _p_backward_rule, after=2)

@@ -7,7 +7,6 @@ from torch import Tensor
 from torch.autograd import Function
 
 from . import kernels
-from .backends import Ints
 from .dist import InfDistGradient
 from .geometry import POINT, Geometry, IntOrPair, check_fit, make_geometry
 from .inputs import rows_of, same_precision, wants_gradient
@@ -94,10 +93,8 @@ class BoxDist(Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(
-        lower: Tensor, upper: Tensor, w: Tensor, stride: Ints, padding: Ints, dilation: Ints, groups: int
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        return kernels.box_dist_argmax(lower, upper, w, stride, padding, dilation, groups)
+    def forward(lower: Tensor, upper: Tensor, w: Tensor, *geometry: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        return kernels.box_dist_argmax(lower, upper, w, *geometry)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -126,7 +123,7 @@ class BoxDist(Function):
             near_lower + far_lower if need_lower else None,
             near_upper + far_upper if need_upper else None,
             (w1 + w2) + (w3 + w4) if need_w else None,
-            *(None,) * 4,
+            *(None,) * len(ctx.geometry),
         )
 
 

@@ -6,7 +6,6 @@ output overflows that type: the native kernels do not look, the reference raises
 bits are the same on every backend, instruction set and number of threads.
 """
 
-import os
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -15,9 +14,10 @@ import torch
 from torch import Tensor
 
 from .backends import native
+from .select import use_native
 
 DTYPES = (torch.int16, torch.int32)
-SLICE = 256  # inputs a slice: lines of 128 bytes that about fit L1; measured, and not critical
+SLICE = 256  # inputs per slice: lines of 128 bytes that about fit L1; measured, and not critical
 _BLOCK = 1 << 22  # elements of the reference's scratch
 
 
@@ -46,31 +46,6 @@ def dense(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
     wide = x.long()
     rows = [(wide - part.long()[:, :, None]).abs_().amax(1) for part in w.split(step)]
     return _narrow(torch.cat(rows) if rows else wide[:0], b, x.dtype)
-
-
-def sparse(x: Tensor, start: Tensor, index: Tensor, weight: Tensor, limit: Tensor | None, b: Tensor) -> Tensor:
-    """y[o, n] = max |x[index[k], n] - weight[k]| + b[o] over the entries start[o] <= k < start[o + 1] of neuron o.
-
-    x (I, B), start (O + 1,) int64, index (K,) int32, weight (K,), limit (K,) or None, b (O,) -> (O, B).
-
-    Every neuron has at least one entry. limit[k] is no less than any |x - w| of entry k, and falls along a neuron's
-    entries, so that evaluation may stop where nothing later can win; that pays for single images.
-    """
-    _check_types(x, b, weight=weight, **({} if limit is None else {"limit": limit}))
-    if _native(x):
-        arguments = [each if each is None else each.contiguous() for each in (start, index, weight, limit, b)]
-        try:
-            return native.exact_sparse(x.contiguous(), *arguments)
-        except RuntimeError:
-            _check_entries(x, start, index, weight, limit, b)  # says what is wrong
-            raise
-    _check_entries(x, start, index, weight, limit, b)
-    wide, ends = x.long(), start.tolist()
-    rows = [
-        (wide[index[first:end].long()] - weight[first:end].long()[:, None]).abs_().amax(0)
-        for first, end in pairwise(ends)
-    ]
-    return _narrow(torch.stack(rows) if rows else wide[:0], b, x.dtype)
 
 
 class Sides(NamedTuple):
@@ -114,7 +89,10 @@ def sided(
 
 
 def one_sided(start: Tensor, index: Tensor, weight: Tensor, low: Tensor, high: Tensor) -> Sides:
-    """The entries of a sparse layer, one side each, for inputs low <= x <= high, (I,) each: the same function there.
+    """The entries of a pruned layer, one side each, for inputs low <= x <= high, (I,) each: the same function there.
+
+    Neuron o has the entries start[o] <= k < start[o + 1]: |x[index[k]] - weight[k]|. start (O + 1,) int64, index (K,)
+    int32, weight (K,).
 
     Within these ranges neuron o never falls below its floor, the largest of its entries' smallest |x - w|. A side that
     cannot exceed the floor never wins and is left out, except the one that attains the floor. An entry that can win on
@@ -142,7 +120,7 @@ def one_sided(start: Tensor, index: Tensor, weight: Tensor, low: Tensor, high: T
 def _runs(
     entry: Tensor, neuron: Tensor, side: Tensor, index: Tensor, weight: Tensor, neurons: int, inputs: int
 ) -> Sides:
-    """Entries by slices of the inputs that fit L1; within a slice one run a neuron, runs of equal length together, so
+    """Entries by slices of the inputs that fit L1; within a slice one run per neuron, runs of equal length together, so
     that the processor can foresee where they end.
     """
     slices = max(1, -(-inputs // SLICE))
@@ -230,13 +208,9 @@ def network(images: Tensor, k: int, layers: Chain) -> Tensor:
 
 
 def _native(x: Tensor) -> bool:
-    forced = os.environ.get("LINFDIST_BACKEND", "")
-    if forced == "reference":
-        return False
-    reasons = unsupported() + ([] if x.device.type == "cpu" else [f"needs tensors on cpu, got {x.device.type}"])
-    if reasons and forced == "native":
-        raise RuntimeError(f"LINFDIST_BACKEND='native' cannot run here ({'; '.join(reasons)})")
-    return not reasons
+    return use_native(
+        unsupported() + ([] if x.device.type == "cpu" else [f"needs tensors on cpu, got {x.device.type}"])
+    )
 
 
 def _narrow(largest: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
@@ -260,17 +234,6 @@ def _check_types(x: Tensor, b: Tensor, **same: Tensor) -> None:
         raise TypeError(f"b must be int32, got {b.dtype}")
 
 
-def _check_entries(x: Tensor, start: Tensor, index: Tensor, weight: Tensor, limit: Tensor | None, b: Tensor) -> None:
-    neurons, entries = b.numel(), weight.numel()
-    limits = {} if limit is None else {"limit": (limit, x.dtype, entries)}
-    _check_vectors(
-        x, start=(start, torch.int64, neurons + 1), index=(index, torch.int32, entries),
-        weight=(weight, x.dtype, entries), b=(b, torch.int32, neurons), **limits,
-    )  # fmt: skip
-    _check_start(start, entries, "neuron")
-    _check_range("index", index, x.shape[0])
-
-
 def _check_runs(
     x: Tensor, neuron: Tensor, start: Tensor, middle: Tensor, inputs: Tensor, weight: Tensor, b: Tensor
 ) -> None:
@@ -279,7 +242,7 @@ def _check_runs(
         x, neuron=(neuron, torch.int32, runs), start=(start, torch.int64, runs + 1), middle=(middle, torch.int64, runs),
         inputs=(inputs, torch.int32, entries), weight=(weight, x.dtype, entries), b=(b, torch.int32, b.numel()),
     )  # fmt: skip
-    _check_start(start, entries, "run")
+    _check_start(start, entries)
     wrong = (middle < start[:-1]) | (middle > start[1:])
     if wrong.any():
         run = int(wrong.nonzero()[0])
@@ -299,12 +262,12 @@ def _check_vectors(x: Tensor, **vectors: tuple[Tensor, torch.dtype, int]) -> Non
             raise ValueError(f"{name} must have shape ({length},) to fit the rest, got {tuple(vector.shape)}")
 
 
-def _check_start(start: Tensor, entries: int, what: str) -> None:
+def _check_start(start: Tensor, entries: int) -> None:
     if int(start[0]) != 0 or int(start[-1]) != entries:
         raise ValueError(f"start must run from 0 to {entries}, the number of entries, got {start[0]} to {start[-1]}")
     if (start.diff() < 1).any():
         number = int((start.diff() < 1).nonzero()[0])
-        raise ValueError(f"{what} {number} has no entries: the maximum of nothing is undefined")
+        raise ValueError(f"run {number} has no entries: the maximum of nothing is undefined")
 
 
 def _check_range(name: str, numbers: Tensor, bound: int) -> None:

@@ -8,7 +8,7 @@ again whenever it changes; for the same reason the p-operators take p = inf as w
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,32 +18,48 @@ from .backends import Ints
 from .geometry import Geometry, output_size
 from .select import pick_backend
 
-GEOMETRY = "int[] stride, int[] padding, int[] dilation, int groups"
+GEOMETRY = "int[] stride, int[] padding, int[] dilation, int groups"  # operators know numbers and lists alone
+
+
+def with_geometry(function: Callable[..., Any], after: int = 0) -> Callable[..., Any]:
+    """The function, called with a geometry's four parts where it takes a `Geometry`, `after` arguments from the end."""
+
+    def call(*args: Any) -> Any:
+        end = len(args) - after
+        return function(*args[: end - 4], Geometry(*args[end - 4 : end]), *args[end:])
+
+    return call
 
 
 def operator(arguments: str, returns: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a function as the operator of its name."""
+    """Register a function, which takes its geometry as one argument, as the operator of its name."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         name = f"linfdist::{function.__name__}"
         torch.library.define(name, f"({arguments}) -> {returns}", tags=(torch.Tag.pt2_compliant_tag,))
-        torch.library.impl(name, "default")(function)
+        after = arguments.split(GEOMETRY)[1].count(",")
+        torch.library.impl(name, "default")(with_geometry(function, after))
         return getattr(torch.ops.linfdist, function.__name__).default
 
     return register
+
+
+def fake(name: str, after: int = 0) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a function, which takes its geometry as one argument, as the fake kernel of an operator."""
+    return lambda function: torch.library.register_fake(f"linfdist::{name}")(with_geometry(function, after))
 
 
 # --- implementations ------------------------------------------------------------------------------
 
 
 @operator(f"Tensor x, Tensor w, {GEOMETRY}", "Tensor")
-def inf_dist(x: Tensor, w: Tensor, *geometry: Any) -> Tensor:
-    return pick_backend(x, w).inf_dist(x.contiguous(), w.contiguous(), *geometry)
+def inf_dist(x: Tensor, w: Tensor, geometry: Geometry) -> Tensor:
+    return pick_backend(x, w).inf_dist(x.contiguous(), w.contiguous(), geometry)
 
 
 @operator(f"Tensor x, Tensor w, {GEOMETRY}", "(Tensor, Tensor)")
-def inf_dist_argmax(x: Tensor, w: Tensor, *geometry: Any) -> tuple[Tensor, Tensor]:
-    return pick_backend(x, w).inf_dist_argmax(x.contiguous(), w.contiguous(), *geometry)
+def inf_dist_argmax(x: Tensor, w: Tensor, geometry: Geometry) -> tuple[Tensor, Tensor]:
+    return pick_backend(x, w).inf_dist_argmax(x.contiguous(), w.contiguous(), geometry)
 
 
 @operator(
@@ -58,34 +74,35 @@ def inf_dist_backward(
 
 
 @operator(f"Tensor x, Tensor w, Tensor p, {GEOMETRY}", "Tensor")
-def p_dist(x: Tensor, w: Tensor, p: Tensor, *geometry: Any) -> Tensor:
+def p_dist(x: Tensor, w: Tensor, p: Tensor, geometry: Geometry) -> Tensor:
     backend, x, w, power = pick_backend(x, w), x.contiguous(), w.contiguous(), _power_of(p)
-    return backend.inf_dist(x, w, *geometry) if power == math.inf else backend.p_dist(x, w, power, *geometry)
+    return backend.inf_dist(x, w, geometry) if power == math.inf else backend.p_dist(x, w, power, geometry)
 
 
 @operator(
     f"Tensor grad, Tensor x, Tensor w, Tensor y, Tensor p, {GEOMETRY}, bool need_x, bool need_w", "(Tensor, Tensor)"
 )
 def p_dist_backward(
-    grad: Tensor, x: Tensor, w: Tensor, y: Tensor, p: Tensor,
-    stride: Ints, padding: Ints, dilation: Ints, groups: int, need_x: bool, need_w: bool,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    backend, power, rest = pick_backend(x, w), _power_of(p), (stride, padding, dilation, groups, need_x, need_w)
+    grad: Tensor, x: Tensor, w: Tensor, y: Tensor, p: Tensor, geometry: Geometry, need_x: bool, need_w: bool
+) -> tuple[Tensor, Tensor]:
+    backend, power = pick_backend(x, w), _power_of(p)
     grad, x, w, y = (tensor.contiguous() for tensor in (grad, x, w, y))
     if power < math.inf:
-        return backend.p_dist_backward(grad, x, w, y, power, *rest)
-    _, where = backend.inf_dist_argmax(x, w, stride, padding, dilation, groups)
-    return backend.inf_dist_backward(grad, y, where, x.shape, w.shape, *rest)
+        return backend.p_dist_backward(grad, x, w, y, power, geometry, need_x, need_w)
+    _, where = backend.inf_dist_argmax(x, w, geometry)
+    return backend.inf_dist_backward(grad, y, where, x.shape, w.shape, geometry, need_x, need_w)
 
 
 @operator(f"Tensor lower, Tensor upper, Tensor w, {GEOMETRY}", "(Tensor, Tensor)")
-def box_dist(lower: Tensor, upper: Tensor, w: Tensor, *geometry: Any) -> tuple[Tensor, Tensor]:
-    return pick_backend(lower, w).box_dist(lower.contiguous(), upper.contiguous(), w.contiguous(), *geometry)
+def box_dist(lower: Tensor, upper: Tensor, w: Tensor, geometry: Geometry) -> tuple[Tensor, Tensor]:
+    return pick_backend(lower, w).box_dist(lower.contiguous(), upper.contiguous(), w.contiguous(), geometry)
 
 
 @operator(f"Tensor lower, Tensor upper, Tensor w, {GEOMETRY}", "(Tensor, Tensor, Tensor, Tensor)")
-def box_dist_argmax(lower: Tensor, upper: Tensor, w: Tensor, *geometry: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return pick_backend(lower, w).box_dist_argmax(lower.contiguous(), upper.contiguous(), w.contiguous(), *geometry)
+def box_dist_argmax(
+    lower: Tensor, upper: Tensor, w: Tensor, geometry: Geometry
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return pick_backend(lower, w).box_dist_argmax(lower.contiguous(), upper.contiguous(), w.contiguous(), geometry)
 
 
 def _power_of(p: Tensor) -> float:
@@ -98,44 +115,46 @@ def _power_of(p: Tensor) -> float:
 # --- fake kernels ---------------------------------------------------------------------------------
 
 
-def _new_output(x: Tensor, w: Tensor, geometry: Sequence[Any], dtype: torch.dtype | None = None) -> Tensor:
-    return x.new_empty(x.shape[0], w.shape[0], *output_size(x.shape, w.shape, Geometry(*geometry)), dtype=dtype)
+def _new_output(x: Tensor, w: Tensor, geometry: Geometry, dtype: torch.dtype | None = None) -> Tensor:
+    return x.new_empty(x.shape[0], w.shape[0], *output_size(x.shape, w.shape, geometry), dtype=dtype)
 
 
-@torch.library.register_fake("linfdist::inf_dist")
-def _(x: Tensor, w: Tensor, *geometry: Any) -> Tensor:
+@fake("inf_dist")
+def _(x: Tensor, w: Tensor, geometry: Geometry) -> Tensor:
     return _new_output(x, w, geometry)
 
 
-@torch.library.register_fake("linfdist::inf_dist_argmax")
-def _(x: Tensor, w: Tensor, *geometry: Any) -> tuple[Tensor, Tensor]:
+@fake("inf_dist_argmax")
+def _(x: Tensor, w: Tensor, geometry: Geometry) -> tuple[Tensor, Tensor]:
     return _new_output(x, w, geometry), _new_output(x, w, geometry, torch.int32)
 
 
-@torch.library.register_fake("linfdist::inf_dist_backward")
-def _(grad: Tensor, y: Tensor, where: Tensor, x_shape: Ints, w_shape: Ints, *rest: Any) -> tuple[Tensor, Tensor]:
-    need_x, need_w = rest[-2:]
+@fake("inf_dist_backward", after=2)
+def _(
+    grad: Tensor, y: Tensor, where: Tensor, x_shape: Ints, w_shape: Ints, _: Geometry, need_x: bool, need_w: bool
+) -> tuple[Tensor, Tensor]:
     return grad.new_empty(x_shape if need_x else 0), grad.new_empty(w_shape if need_w else 0)
 
 
-@torch.library.register_fake("linfdist::p_dist")
-def _(x: Tensor, w: Tensor, p: Tensor, *geometry: Any) -> Tensor:
+@fake("p_dist")
+def _(x: Tensor, w: Tensor, p: Tensor, geometry: Geometry) -> Tensor:
     return _new_output(x, w, geometry)
 
 
-@torch.library.register_fake("linfdist::p_dist_backward")
-def _(grad: Tensor, x: Tensor, w: Tensor, y: Tensor, p: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    need_x, need_w = rest[-2:]
+@fake("p_dist_backward", after=2)
+def _(
+    grad: Tensor, x: Tensor, w: Tensor, y: Tensor, p: Tensor, _: Geometry, need_x: bool, need_w: bool
+) -> tuple[Tensor, Tensor]:
     return grad.new_empty(x.shape if need_x else 0), grad.new_empty(w.shape if need_w else 0)
 
 
-@torch.library.register_fake("linfdist::box_dist")
-def _(lower: Tensor, upper: Tensor, w: Tensor, *geometry: Any) -> tuple[Tensor, Tensor]:
+@fake("box_dist")
+def _(lower: Tensor, upper: Tensor, w: Tensor, geometry: Geometry) -> tuple[Tensor, Tensor]:
     return _new_output(lower, w, geometry), _new_output(lower, w, geometry)
 
 
-@torch.library.register_fake("linfdist::box_dist_argmax")
-def _(lower: Tensor, upper: Tensor, w: Tensor, *geometry: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+@fake("box_dist_argmax")
+def _(lower: Tensor, upper: Tensor, w: Tensor, geometry: Geometry) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     values = (_new_output(lower, w, geometry), _new_output(lower, w, geometry))
     return *values, _new_output(lower, w, geometry, torch.int32), _new_output(lower, w, geometry, torch.int32)
 

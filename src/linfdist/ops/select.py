@@ -33,7 +33,7 @@ def backends() -> list[BackendStatus]:
         if name == "native":
             try:
                 detail = "" if reasons else f"{native.isa()} (of {', '.join(native.isas())})"
-            except RuntimeError as error:  # LINFDIST_ISA names one that cannot run
+            except native.InstructionSetError as error:
                 reasons, detail = [str(error)], ""
         statuses.append(BackendStatus(name, not reasons, tuple(reasons), detail))
     return statuses
@@ -41,28 +41,41 @@ def backends() -> list[BackendStatus]:
 
 def pick_backend(x: Tensor, w: Tensor) -> Backend:
     """The backend for images x and kernels w (in the backward, any two tensors of their dtype and device)."""
-    forced = os.environ.get("LINFDIST_BACKEND", "")
+    forced = forced_backend()
     if forced:
-        return _forced_backend(forced, x, w)
+        _refuse(forced, BACKENDS[forced].unsupported(x, w))
+        return BACKENDS[forced]
     backend = next(backend for backend in BACKENDS.values() if not backend.unsupported(x, w))
     if backend is reference:
         _warn_of_reference(x, w)
     return backend
 
 
-def _forced_backend(name: str, x: Tensor, w: Tensor) -> Backend:
-    if name not in BACKENDS:
+def use_native(reasons: list[str]) -> bool:
+    """Whether an operation that has kernels and a form in plain torch runs its kernels, given why they cannot run."""
+    forced = forced_backend()
+    if forced == native.name:
+        _refuse(forced, reasons)
+    return forced != reference.name and not reasons
+
+
+def forced_backend() -> str:
+    """The backend that LINFDIST_BACKEND names; empty if it names none."""
+    name = os.environ.get("LINFDIST_BACKEND", "")
+    if name and name not in BACKENDS:
         raise ValueError(
             f"LINFDIST_BACKEND={name!r} is not a backend: set it to one of {', '.join(BACKENDS)}, "
             "or unset it to use the best one that can run"
         )
-    reasons = BACKENDS[name].unsupported(x, w)
+    return name
+
+
+def _refuse(forced: str, reasons: list[str]) -> None:
     if reasons:
         raise RuntimeError(
-            f"LINFDIST_BACKEND={name!r} cannot run here ({'; '.join(reasons)}): "
+            f"LINFDIST_BACKEND={forced!r} cannot run here ({'; '.join(reasons)}): "
             "change that, or unset it to use the best backend that can"
         )
-    return BACKENDS[name]
 
 
 def _warn_of_reference(x: Tensor, w: Tensor) -> None:

@@ -1,14 +1,16 @@
 """The backends: each computes the same functions on checked, contiguous tensors, and says why it cannot.
 
-All functions take images x (N, C, H, W) and kernels w (O, C/groups, KH, KW) of one dtype and device, then `stride`,
-`padding`, `dilation` (pairs) and `groups`; outputs are (N, O, OH, OW). The I = C/groups * KH * KW inputs of a neuron
-are counted row-major, and padding is the value 0.
+All functions take images x (N, C, H, W) and kernels w (O, C/groups, KH, KW) of one dtype and device, and their
+geometry; outputs are (N, O, OH, OW). The I = C/groups * KH * KW inputs of a neuron are counted row-major, and padding
+is the value 0.
 """
 
 from collections.abc import Sequence
 from typing import Protocol
 
 from torch import Tensor
+
+from ..geometry import Geometry
 
 Ints = Sequence[int]
 
@@ -20,38 +22,31 @@ class Backend(Protocol):
     def unsupported(self, x: Tensor, w: Tensor) -> list[str]:
         """The reasons why these tensors cannot be computed here; empty if they can."""
 
-    def inf_dist(self, x: Tensor, w: Tensor, stride: Ints, padding: Ints, dilation: Ints, groups: int, /) -> Tensor:
+    def inf_dist(self, x: Tensor, w: Tensor, geometry: Geometry, /) -> Tensor:
         """max_i |x_i - w_i|."""
 
-    def inf_dist_argmax(
-        self, x: Tensor, w: Tensor, stride: Ints, padding: Ints, dilation: Ints, groups: int, /
-    ) -> tuple[Tensor, Tensor]:
+    def inf_dist_argmax(self, x: Tensor, w: Tensor, geometry: Geometry, /) -> tuple[Tensor, Tensor]:
         """The same and `where` (int32): the first arg-max i, or ~i where x_i < w_i; the first NaN counts as the max."""
 
     def inf_dist_backward(
-        self, grad: Tensor, y: Tensor, where: Tensor, x_shape: Ints, w_shape: Ints,
-        stride: Ints, padding: Ints, dilation: Ints, groups: int, need_x: bool, need_w: bool, /
+        self, grad: Tensor, y: Tensor, where: Tensor, x_shape: Ints, w_shape: Ints, geometry: Geometry,
+        need_x: bool, need_w: bool, /
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """(dx, dw); an unneeded one is empty."""
 
-    def p_dist(
-        self, x: Tensor, w: Tensor, p: float, stride: Ints, padding: Ints, dilation: Ints, groups: int, /
-    ) -> Tensor:
+    def p_dist(self, x: Tensor, w: Tensor, p: float, geometry: Geometry, /) -> Tensor:
         """(sum_i |x_i - w_i|^p)^(1/p) for finite p."""
 
     def p_dist_backward(
-        self, grad: Tensor, x: Tensor, w: Tensor, y: Tensor, p: float,
-        stride: Ints, padding: Ints, dilation: Ints, groups: int, need_x: bool, need_w: bool, /
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        self, grad: Tensor, x: Tensor, w: Tensor, y: Tensor, p: float, geometry: Geometry, need_x: bool, need_w: bool, /
+    ) -> tuple[Tensor, Tensor]:
         """(dx, dw); an unneeded one is empty."""
 
-    def box_dist(
-        self, lower: Tensor, upper: Tensor, w: Tensor, stride: Ints, padding: Ints, dilation: Ints, groups: int, /
-    ) -> tuple[Tensor, Tensor]:
+    def box_dist(self, lower: Tensor, upper: Tensor, w: Tensor, geometry: Geometry, /) -> tuple[Tensor, Tensor]:
         """The smallest and the largest max_i |x_i - w_i| over lower <= x <= upper."""
 
     def box_dist_argmax(
-        self, lower: Tensor, upper: Tensor, w: Tensor, stride: Ints, padding: Ints, dilation: Ints, groups: int, /
+        self, lower: Tensor, upper: Tensor, w: Tensor, geometry: Geometry, /
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The same, and for each bound the first i that attains it: i by `lower - w` (`upper - w` for the larger
         bound), ~i by `w - upper` (`w - lower`)."""

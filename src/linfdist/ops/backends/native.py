@@ -1,6 +1,7 @@
 """The C++ backend: one shared library beside the package, loaded on first use."""
 
 import functools
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ import torch
 from torch import Tensor
 
 import linfdist
+
+from ..geometry import Geometry
 
 name = "native"
 
@@ -39,26 +42,44 @@ def unsupported(x: Tensor, w: Tensor) -> list[str]:
     return reasons
 
 
+class InstructionSetError(RuntimeError, ValueError):
+    """LINFDIST_ISA names an instruction set that cannot run here: a wrong value, and a matter of this machine."""
+
+
 def isa() -> str:
-    """The instruction set in use; LINFDIST_ISA forces one."""
+    """The instruction set in use; LINFDIST_ISA forces one. The library reads it once, when it first computes."""
     return str(_operator("isa")())
 
 
 def isas() -> list[str]:
     """The instruction sets that are compiled in and that this CPU has, best first."""
-    return str(_operator("isas")()).split(",")
+    _check_built()
+    return str(torch.ops.linfdist_native.isas()).split(",")
+
+
+def _check_built() -> None:
+    if missing():
+        raise RuntimeError(f"the native backend is {missing()}")
 
 
 @functools.cache
 def _operator(name: str) -> Callable[..., Any]:
-    if missing():
-        raise RuntimeError(f"the native backend is {missing()}")
+    _check_built()
+    wanted = os.environ.get("LINFDIST_ISA", "")
+    if wanted and wanted not in isas():
+        raise InstructionSetError(
+            f"LINFDIST_ISA={wanted} cannot run here; available: {', '.join(isas())}. "
+            "Set LINFDIST_ISA to one of these, or unset it to use the best"
+        )
     return getattr(torch.ops.linfdist_native, name).default
 
 
 def _function(name: str) -> Callable[..., Any]:
+    """The operator of that name; the geometry, one argument here, is four of the operator's."""
+
     def call(*args: Any) -> Any:
-        return _operator(name)(*args)
+        flat = [part for arg in args for part in (arg if isinstance(arg, Geometry) else (arg,))]
+        return _operator(name)(*flat)
 
     return call
 
@@ -72,6 +93,5 @@ box_dist = _function("box_dist")
 box_dist_argmax = _function("box_dist_argmax")
 adam_ = _function("adam_")
 exact_dense = _function("exact_dense")
-exact_sparse = _function("exact_sparse")
 exact_sided = _function("exact_sided")
 exact_network = _function("exact_network")

@@ -32,8 +32,8 @@ def unsupported(x: Tensor, w: Tensor) -> list[str]:
 # --- p = inf --------------------------------------------------------------------------------------
 
 
-def inf_dist(x: Tensor, w: Tensor, stride: Ints, padding: Ints, dilation: Ints, groups: int) -> Tensor:
-    layer = _Layer.of(x.shape, w.shape, stride, padding, dilation, groups)
+def inf_dist(x: Tensor, w: Tensor, geometry: Geometry) -> Tensor:
+    layer = _Layer.of(x.shape, w.shape, geometry)
     windows, weights = layer.windows(x), layer.weights(w)
     y = layer.zeros(x)
     for block in layer.blocks():
@@ -41,10 +41,8 @@ def inf_dist(x: Tensor, w: Tensor, stride: Ints, padding: Ints, dilation: Ints, 
     return layer.to_images(y)
 
 
-def inf_dist_argmax(
-    x: Tensor, w: Tensor, stride: Ints, padding: Ints, dilation: Ints, groups: int
-) -> tuple[Tensor, Tensor]:
-    layer = _Layer.of(x.shape, w.shape, stride, padding, dilation, groups)
+def inf_dist_argmax(x: Tensor, w: Tensor, geometry: Geometry) -> tuple[Tensor, Tensor]:
+    layer = _Layer.of(x.shape, w.shape, geometry)
     windows, weights = layer.windows(x), layer.weights(w)
     y, where = layer.zeros(x), layer.zeros(x, torch.int32)
     for block in layer.blocks():
@@ -55,10 +53,9 @@ def inf_dist_argmax(
 
 
 def inf_dist_backward(
-    grad: Tensor, y: Tensor, where: Tensor, x_shape: Ints, w_shape: Ints,
-    stride: Ints, padding: Ints, dilation: Ints, groups: int, need_x: bool, need_w: bool,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    layer = _Layer.of(x_shape, w_shape, stride, padding, dilation, groups)
+    grad: Tensor, y: Tensor, where: Tensor, x_shape: Ints, w_shape: Ints, geometry: Geometry, need_x: bool, need_w: bool
+) -> tuple[Tensor, Tensor]:
+    layer = _Layer.of(x_shape, w_shape, geometry)
     coefficient = layer.to_rows(torch.where(where < 0, -_live(grad, y), _live(grad, y)))  # (G, R, O/G)
     i = layer.to_rows(torch.where(where < 0, ~where, where)).long()
     dx, dw = layer.new_gradients(grad, need_x, need_w)
@@ -75,8 +72,8 @@ def inf_dist_backward(
 # --- finite p -------------------------------------------------------------------------------------
 
 
-def p_dist(x: Tensor, w: Tensor, p: float, stride: Ints, padding: Ints, dilation: Ints, groups: int) -> Tensor:
-    layer = _Layer.of(x.shape, w.shape, stride, padding, dilation, groups)
+def p_dist(x: Tensor, w: Tensor, p: float, geometry: Geometry) -> Tensor:
+    layer = _Layer.of(x.shape, w.shape, geometry)
     windows, weights = layer.windows(x), layer.weights(w)
     y = layer.zeros(x)
     for block in layer.blocks():
@@ -90,10 +87,9 @@ def p_dist(x: Tensor, w: Tensor, p: float, stride: Ints, padding: Ints, dilation
 
 
 def p_dist_backward(
-    grad: Tensor, x: Tensor, w: Tensor, y: Tensor, p: float,
-    stride: Ints, padding: Ints, dilation: Ints, groups: int, need_x: bool, need_w: bool,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    layer = _Layer.of(x.shape, w.shape, stride, padding, dilation, groups)
+    grad: Tensor, x: Tensor, w: Tensor, y: Tensor, p: float, geometry: Geometry, need_x: bool, need_w: bool
+) -> tuple[Tensor, Tensor]:
+    layer = _Layer.of(x.shape, w.shape, geometry)
     windows, weights = layer.windows(x), layer.weights(w)
     coefficient = layer.to_rows(_live(grad, y))  # (G, R, O/G)
     norm = layer.to_rows(y.where(y != 0, 1.0))
@@ -113,17 +109,15 @@ def p_dist_backward(
 # --- boxes, p = inf -------------------------------------------------------------------------------
 
 
-def box_dist(
-    lower: Tensor, upper: Tensor, w: Tensor, stride: Ints, padding: Ints, dilation: Ints, groups: int
-) -> tuple[Tensor, Tensor]:
-    nearest, farthest, _, _ = box_dist_argmax(lower, upper, w, stride, padding, dilation, groups)
+def box_dist(lower: Tensor, upper: Tensor, w: Tensor, geometry: Geometry) -> tuple[Tensor, Tensor]:
+    nearest, farthest, _, _ = box_dist_argmax(lower, upper, w, geometry)
     return nearest, farthest
 
 
 def box_dist_argmax(
-    lower: Tensor, upper: Tensor, w: Tensor, stride: Ints, padding: Ints, dilation: Ints, groups: int
+    lower: Tensor, upper: Tensor, w: Tensor, geometry: Geometry
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    layer = _Layer.of(lower.shape, w.shape, stride, padding, dilation, groups)
+    layer = _Layer.of(lower.shape, w.shape, geometry)
     low_windows, high_windows, weights = layer.windows(lower), layer.windows(upper), layer.weights(w)
     nearest, farthest = layer.zeros(lower), layer.zeros(lower)
     near_where, far_where = layer.zeros(lower, torch.int32), layer.zeros(lower, torch.int32)
@@ -154,8 +148,7 @@ class _Layer:
     out_width: int
 
     @classmethod
-    def of(cls, x_shape: Ints, w_shape: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int) -> "_Layer":
-        geometry = Geometry((stride[0], stride[1]), (padding[0], padding[1]), (dilation[0], dilation[1]), groups)
+    def of(cls, x_shape: Ints, w_shape: Ints, geometry: Geometry) -> "_Layer":
         return cls(tuple(x_shape), tuple(w_shape), geometry, *output_size(x_shape, w_shape, geometry))
 
     @property
