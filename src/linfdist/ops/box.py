@@ -70,7 +70,7 @@ def dist_box_conv2d(
 
 def _dist_box(lower: Tensor, upper: Tensor, w: Tensor, geometry: Geometry) -> tuple[Tensor, Tensor]:
     if wants_gradient(lower, upper, w):
-        nearest, farthest, _, _ = BoxDist.apply(lower, upper, w, *geometry)
+        nearest, farthest, _, _ = BoxDist.apply(lower, upper, w, geometry)
         return nearest, farthest
     return kernels.box_dist(lower, upper, w, *geometry)
 
@@ -93,12 +93,12 @@ class BoxDist(Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(lower: Tensor, upper: Tensor, w: Tensor, *geometry: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def forward(lower: Tensor, upper: Tensor, w: Tensor, geometry: Geometry) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         return kernels.box_dist_argmax(lower, upper, w, *geometry)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        lower, _, w, *ctx.geometry = inputs
+        lower, _, w, ctx.geometry = inputs
         ctx.x_shape, ctx.w_shape = lower.shape, w.shape
         ctx.mark_non_differentiable(*output[2:])
         ctx.save_for_backward(*output)
@@ -111,7 +111,7 @@ class BoxDist(Function):
         def through(bound: Tensor, grad: Tensor, where: Tensor, keep: Tensor, need_x: bool) -> tuple[Tensor, Tensor]:
             """The gradient of one result that passes through one bound: where `keep`."""
             return InfDistGradient.apply(
-                grad.where(keep, 0.0), bound, where, ctx.x_shape, ctx.w_shape, *ctx.geometry, need_x, need_w
+                grad.where(keep, 0.0), bound, where, ctx.x_shape, ctx.w_shape, ctx.geometry, need_x, need_w
             )
 
         # `x - w` attains the smaller result at the lower bound and the larger one at the upper; `w - x` the reverse.
@@ -123,8 +123,8 @@ class BoxDist(Function):
             near_lower + far_lower if need_lower else None,
             near_upper + far_upper if need_upper else None,
             (w1 + w2) + (w3 + w4) if need_w else None,
-            *(None,) * len(ctx.geometry),
+            None,
         )
 
 
-torch.library.register_autograd("linfdist::box_dist_argmax", BoxDist.backward, setup_context=BoxDist.setup_context)
+kernels.register_gradient("box_dist_argmax", BoxDist)

@@ -72,16 +72,13 @@ def _dist(x: Tensor, w: Tensor, p: float | Tensor, geometry: Geometry) -> Tensor
     # Not `p == math.inf`: a compiled function would take that for impossible once p varies, and drop the branch.
     if not isinstance(p, Tensor) and p > sys.float_info.max:
         if wants_gradient(x, w):
-            return InfDist.apply(x, w, *geometry)[0]
+            return InfDist.apply(x, w, geometry)[0]
         return kernels.inf_dist(x, w, *geometry)
     # A product, because `torch.compile` keeps a float that varies as a tensor through arithmetic only.
     power = p.double() if isinstance(p, Tensor) else torch.ones((), dtype=torch.float64, device="cpu") * p
     if wants_gradient(x, w):
-        return PDist.apply(x, w, power, *geometry)
+        return PDist.apply(x, w, power, geometry)
     return kernels.p_dist(x, w, power, *geometry)
-
-
-# These take the geometry's parts one by one, as the operators do, whose gradients they are as well.
 
 
 class InfDist(Function):
@@ -90,12 +87,12 @@ class InfDist(Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x: Tensor, w: Tensor, *geometry: Any) -> tuple[Tensor, Tensor]:
+    def forward(x: Tensor, w: Tensor, geometry: Geometry) -> tuple[Tensor, Tensor]:
         return kernels.inf_dist_argmax(x, w, *geometry)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        x, w, *ctx.geometry = inputs
+        x, w, ctx.geometry = inputs
         ctx.x_shape, ctx.w_shape = x.shape, w.shape
         ctx.mark_non_differentiable(output[1])
         ctx.save_for_backward(*output)
@@ -104,8 +101,8 @@ class InfDist(Function):
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         y, where = ctx.saved_tensors
         need_x, need_w = ctx.needs_input_grad[:2]
-        dx, dw = InfDistGradient.apply(grad, y, where, ctx.x_shape, ctx.w_shape, *ctx.geometry, need_x, need_w)
-        return dx if need_x else None, dw if need_w else None, *(None,) * len(ctx.geometry)
+        dx, dw = InfDistGradient.apply(grad, y, where, ctx.x_shape, ctx.w_shape, ctx.geometry, need_x, need_w)
+        return dx if need_x else None, dw if need_w else None, None
 
 
 class PDist(Function):
@@ -114,20 +111,20 @@ class PDist(Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x: Tensor, w: Tensor, p: Tensor, *geometry: Any) -> Tensor:
+    def forward(x: Tensor, w: Tensor, p: Tensor, geometry: Geometry) -> Tensor:
         return kernels.p_dist(x, w, p, *geometry)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        x, w, p, *ctx.geometry = inputs
+        x, w, p, ctx.geometry = inputs
         ctx.save_for_backward(x, w, output, p)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, w, y, p = ctx.saved_tensors
         need_x, need_w = ctx.needs_input_grad[:2]
-        dx, dw = PDistGradient.apply(grad, x, w, y, p, *ctx.geometry, need_x, need_w)
-        return dx if need_x else None, dw if need_w else None, None, *(None,) * len(ctx.geometry)
+        dx, dw = PDistGradient.apply(grad, x, w, y, p, ctx.geometry, need_x, need_w)
+        return dx if need_x else None, dw if need_w else None, None, None
 
 
 class _Gradient(Function):
@@ -149,9 +146,10 @@ class InfDistGradient(_Gradient):
 
     @staticmethod
     def forward(
-        grad: Tensor, y: Tensor, where: Tensor, x_shape: Ints, w_shape: Ints, *geometry_and_needs: Any
-    ) -> tuple[Tensor, Tensor]:
-        return kernels.inf_dist_backward(grad, y, where, x_shape, w_shape, *geometry_and_needs)
+        grad: Tensor, y: Tensor, where: Tensor, x_shape: Ints, w_shape: Ints, geometry: Geometry,
+        need_x: bool, need_w: bool,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        return kernels.inf_dist_backward(grad, y, where, x_shape, w_shape, *geometry, need_x, need_w)
 
 
 class PDistGradient(_Gradient):
@@ -159,13 +157,13 @@ class PDistGradient(_Gradient):
 
     @staticmethod
     def forward(
-        grad: Tensor, x: Tensor, w: Tensor, y: Tensor, p: Tensor, *geometry_and_needs: Any
+        grad: Tensor, x: Tensor, w: Tensor, y: Tensor, p: Tensor, geometry: Geometry, need_x: bool, need_w: bool
     ) -> tuple[Tensor, Tensor]:
-        return kernels.p_dist_backward(grad, x, w, y, p, *geometry_and_needs)
+        return kernels.p_dist_backward(grad, x, w, y, p, *geometry, need_x, need_w)
 
 
 # The bare operators, as an exported program calls them, have the same gradients.
-torch.library.register_autograd("linfdist::inf_dist_argmax", InfDist.backward, setup_context=InfDist.setup_context)
-torch.library.register_autograd("linfdist::p_dist", PDist.backward, setup_context=PDist.setup_context)
+kernels.register_gradient("inf_dist_argmax", InfDist)
+kernels.register_gradient("p_dist", PDist)
 torch.library.register_autograd("linfdist::inf_dist_backward", _Gradient.backward)
 torch.library.register_autograd("linfdist::p_dist_backward", _Gradient.backward)

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import Function
 
 from .backends import Ints
 from .geometry import Geometry, output_size
@@ -47,6 +48,18 @@ def operator(arguments: str, returns: str) -> Callable[[Callable[..., Any]], Cal
 def fake(name: str, after: int = 0) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a function, which takes its geometry as one argument, as the fake kernel of an operator."""
     return lambda function: torch.library.register_fake(f"linfdist::{name}")(with_geometry(function, after))
+
+
+def register_gradient(name: str, function: type[Function]) -> None:
+    """Let the operator of a forward have the gradient of a `Function` whose last input is its geometry."""
+
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        function.setup_context(ctx, (*inputs[:-4], Geometry(*inputs[-4:])), output)
+
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        return *function.backward(ctx, *grads), None, None, None  # one None for each part of the geometry
+
+    torch.library.register_autograd(f"linfdist::{name}", backward, setup_context=setup_context)
 
 
 # --- implementations ------------------------------------------------------------------------------
