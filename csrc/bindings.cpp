@@ -214,6 +214,12 @@ void adam_op(Tensor w, Tensor grad, Tensor m, Tensor v, double lr, double beta1,
 std::string isa_op() { return isa().name; }
 std::string isas_op() { return isas(); }
 
+// How float32 kernels take |d|^(p - less) for neurons of so many inputs: for tests, which cannot time anything.
+std::string power_op(double p, int64_t less, int64_t inputs) {
+  constexpr const char* kNames[] = {"product", "series", "real"};
+  return kNames[choose_power<float>(p, static_cast<int>(less), inputs).kind];
+}
+
 }  // namespace
 }  // namespace linfdist
 
@@ -233,6 +239,7 @@ STABLE_TORCH_LIBRARY(linfdist_native, m) {
         "float p, int step, int rows) -> ()");
   m.def("isa() -> str");
   m.def("isas() -> str");
+  m.def("power(float p, int less, int inputs) -> str");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(linfdist_native, CPU, m) {
@@ -249,4 +256,5 @@ STABLE_TORCH_LIBRARY_IMPL(linfdist_native, CPU, m) {
 STABLE_TORCH_LIBRARY_IMPL(linfdist_native, CompositeExplicitAutograd, m) {
   m.impl("isa", TORCH_BOX(&linfdist::isa_op));
   m.impl("isas", TORCH_BOX(&linfdist::isas_op));
+  m.impl("power", TORCH_BOX(&linfdist::power_op));
 }
