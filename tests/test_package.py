@@ -37,7 +37,7 @@ HOUSE = """
 | `models` | `nn` |
 | `nn` | `ops` |
 | `machine` | `ops` |
-| `ops` | nothing, not even leaves |
+| `ops` | only the leaf `errors` |
 | `runs` | `rows` `recipes` `files` `numbers` `eps` `errors` |
 | `rows` | `files` `numbers` `eps` `errors` |
 | `recipes` | `files` `eps` `errors` |

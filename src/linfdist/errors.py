@@ -1,4 +1,4 @@
-"""The errors of this package: each says on one line what is wrong, and what to do about it."""
+"""The errors that a caller may want to tell apart. All others are plain ValueErrors, TypeErrors and OSErrors."""
 
 
 class LinfdistError(Exception):

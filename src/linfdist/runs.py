@@ -120,9 +120,10 @@ class Run:
 
     @property
     def seconds(self) -> float:
-        """The time spent on training. Each resumption counts from 0 again, so the parts are added up.
+        """The time spent on training, all resumptions together.
 
-        What a resumed run had done after its last whole epoch is not known, and left out.
+        Version 0.1 counted from 0 again after each of them, so parts are added up. What a resumed run had done after
+        its last whole epoch is not known, and left out.
         """
         total = before = 0.0
         for epoch in self.metrics:
@@ -273,9 +274,9 @@ class Results:
                     f"{self.summary_file}: {key} = {excerpt(summary[key])}, but {self.rows_file.name} gives "
                     f"{excerpt(counted)}: {_AGAIN}"
                 )
-        if found := violations(rows, eps):
-            raise ValueError(f"{self.rows_file}: {found[0]}: the certificate is wrong; please report this")
         try:
+            if found := violations(rows, eps):
+                raise ValueError(f"{found[0]}: the certificate is wrong; please report this, or")
             check_eps(rows, eps)
         except ValueError as error:
             raise ValueError(f"{self.rows_file}: {error}: {_AGAIN}") from None

@@ -12,7 +12,7 @@ from linfdist.attacks import attack
 from linfdist.eps import parse_eps
 from linfdist.models import Composed, as_network, count_flops
 from linfdist.models.rounding import rounding_error
-from linfdist.nn import Box, DistLinear, Flatten, Logits, MeanShift, NearestClass, Normalize, Stack
+from linfdist.nn import Box, CenterCrop, DistLinear, Flatten, Logits, MeanShift, NearestClass, Normalize, Stack
 
 from .foreign import Amplifier, GroupMean, exact_group_mean, group_net
 
@@ -157,3 +157,17 @@ def test_a_stack_is_evaluated(tmp_path):
     torch.manual_seed(0)
     layers = Stack(Normalize([0.3], 0.4), Flatten(), DistLinear(64, 10)).eval()
     assert ld.evaluate.evaluate(layers, digits, "0.01", tmp_path, limit=10, attacks=("strong",)).summary["n"] == 10
+
+
+def test_layers_that_cannot_be_folded_are_refused():
+    """Two crops are not one where a margin is odd; a crop after the normalisation would need its means cropped."""
+    twice = Composed(
+        Stack(CenterCrop(3), CenterCrop(2), Normalize([0.0], 1.0), Flatten()), NearestClass(4, 2), (1, 6, 6)
+    )
+    late = Composed(Stack(Normalize([0.5], 1.0), CenterCrop(2), Flatten()), NearestClass(4, 2), (1, 6, 6))
+    for net in (twice.eval(), late.eval()):
+        with pytest.raises(TypeError, match="crops once, before everything else"):
+            ld.exact.freeze(net)
+        with pytest.raises(TypeError, match="crops once, before everything else"):
+            ld.certify(net, torch.rand(2, 1, 6, 6), None, method="milp")
+        assert ld.certify(net, torch.rand(2, 1, 6, 6), "0.01").radius.shape == (2,)

@@ -7,6 +7,8 @@ import torch
 
 import linfdist as ld
 from linfdist import exact
+from linfdist.attacks import PGD
+from linfdist.evaluate import ExactSubject
 
 from .nets import random_mlp, random_net
 
@@ -66,14 +68,14 @@ def test_what_is_refused(frozen):
     x = torch.randint(256, (2, *frozen.shape), dtype=torch.uint8)
     with pytest.raises(TypeError, match="8-bit pixels"):
         ld.certify(frozen, x / 255, "0.1")
-    with pytest.raises(TypeError, match="milp"):
+    with pytest.raises(ValueError, match="milp"):
         ld.certify(frozen, x, "0.1", method="milp")
     with pytest.raises(TypeError, match="per pixel"):
         ld.certify(frozen, x, torch.tensor(0.1))
     with pytest.raises(ValueError, match="classes 0 to"):
         ld.certify(frozen, x, "0.1", torch.tensor([0, 99]))
     if frozen.head is not None:
-        with pytest.raises(TypeError, match="'box' alone"):
+        with pytest.raises(ValueError, match="certified by box"):
             ld.certify(frozen, x, "0.1", method="margin")
 
 
@@ -84,3 +86,33 @@ def test_the_old_import_path_is_an_alias():
 
     assert old is exact
     assert verify is exact.verify
+
+
+def test_a_margin_of_whole_levels_does_not_contradict_an_attack_of_that_size():
+    """The margin's ball is open: at its edge the class may change, and no evaluation may call that a contradiction."""
+    net = ld.models.DistNet((1, 1, 1), 2, 1, 1, [0.0], 1.0).eval()
+    with torch.no_grad():
+        net.last.weight.copy_(torch.tensor([[0.0], [20 / 255]]))
+        net.last.bias.zero_()
+    frozen = exact.freeze(net, k=0)
+    x = torch.arange(20, dtype=torch.uint8).view(-1, 1, 1, 1)
+    labels, subject = frozen(x).argmax(1), ExactSubject(frozen)
+    for eps in (Fraction(k, 255) for k in range(1, 20)):
+        found = subject.attack(PGD(), x, labels, eps)
+        for method in ("margin", "box"):
+            proof = ld.certify(frozen, x, eps, labels, method=method)
+            inside = found.broken & (found.size <= proof.radius)
+            assert not inside.any()
+            assert not (found.broken & proof.certified).any()
+
+
+def test_many_images_are_certified_a_few_at_a_time(monkeypatch):
+    frozen = exact.freeze(random_net(1), k=1)
+    x = torch.randint(256, (50, *frozen.shape), dtype=torch.uint8)
+    whole = ld.certify(frozen, x, "0.02")
+    monkeypatch.setattr(exact.proof, "ROWS", 7)
+    parts = ld.certify(frozen, x, "0.02")
+    assert torch.equal(whole.radius, parts.radius)
+    assert torch.equal(whole.certified, parts.certified)
+    assert torch.equal(whole.margin_radius, parts.margin_radius)
+    assert len(ld.certify(frozen, x[:0], "0.02").radius) == 0

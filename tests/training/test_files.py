@@ -12,6 +12,8 @@ from safetensors.torch import save_file
 from linfdist import models
 from linfdist.files import load_tensors, remove_leftovers, save_tensors, write_atomically
 from linfdist.models import DistNet
+from linfdist.runs import Run
+from linfdist.training.progress import Metrics
 
 TENSORS = {"a": torch.arange(6.0).view(2, 3), "b": torch.tensor(1.5), "c": torch.rand(4, 3).T}
 WRITERS = [lambda path: save_tensors(path, TENSORS, {}), lambda path: write_atomically(path, "x")]
@@ -186,3 +188,18 @@ def test_loading_leaves_no_trace_of_the_file(tmp_path):
     assert torch.equal(again(x), net(x))
     assert not any(parameter.is_meta for parameter in again.parameters())
     assert all(parameter.requires_grad for parameter in again.parameters())
+
+
+def test_seconds_continue_over_resumptions(tmp_path):
+    """Also over those of version 0.1, whose rows began at 0 again."""
+    path = tmp_path / "metrics.jsonl"
+    rows = [
+        {"step": step, "epoch": step, "seconds": seconds}
+        for step, seconds in ((1, 60.0), (2, 100.0), (3, 30.0), (4, 9.0))
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    metrics = Metrics(path, 3)
+    assert metrics.seconds == 130.0
+    metrics.add({"step": 5, "epoch": 5, "seconds": metrics.seconds + 104.0})
+    assert [json.loads(line)["seconds"] for line in path.read_text().splitlines()] == [60.0, 100.0, 130.0, 234.0]
+    assert Run(tmp_path).seconds == 234.0

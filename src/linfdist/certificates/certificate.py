@@ -21,7 +21,7 @@ from .radius import largest_proved
 
 METHODS = ("margin", "box", "milp")
 Eps = str | float | Fraction | Tensor
-_LARGEST_EPS = 10**6  # 1 already holds all images
+LARGEST_EPS = 10**6  # 1 already holds all images
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def _read_eps(eps: Eps | None, x: Tensor, method: str) -> Fraction | Tensor | No
             raise ValueError(f"eps as a tensor, one number a pixel, is for method 'box' only, not for {method!r}")
         check_eps(eps, x)
         return eps.detach().to(x.device, torch.float64).broadcast_to(x.shape)
-    return None if eps is None else parse_eps(eps, at_most=_LARGEST_EPS)
+    return None if eps is None else parse_eps(eps, at_most=LARGEST_EPS)
 
 
 def _look(network: PixelNet, method: str) -> Callable[[Tensor], list[Proof]]:

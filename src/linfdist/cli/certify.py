@@ -16,7 +16,7 @@ from linfdist import data
 from linfdist import exact as frozen
 from linfdist.certificates.images import CertifiedImage, certify_files
 from linfdist.exact.images import certify_files as certify_exactly
-from linfdist.files import check_writable, file_sha256, write_atomically
+from linfdist.files import check_writable, write_atomically
 from linfdist.numbers import down
 
 from .boundary import say
@@ -73,7 +73,7 @@ def certify(
     if json_file != OUTPUT:
         Console().print(_table(certified, radius))
     if json_file is not None:
-        sha256 = file_sha256(opened.file)
+        sha256 = opened.sha256
         _write((each.json(sha256) for each in certified), json_file)
 
 

@@ -53,7 +53,7 @@ def evaluate(
     parse_eps(radius)  # before the data are fetched
     target = out or opened.folder
     result = run(
-        opened.network, data.load(name, split=split, data_dir=data_dir), radius, target, opened.file,
+        opened.network, data.load(name, split=split, data_dir=data_dir), radius, target, opened.file, model=str(model),
         split=split, limit=limit, method=method, attacks=attacks, shard=part, batch=batch, fresh=fresh,
         show_progress=is_first(),
     )  # fmt: skip

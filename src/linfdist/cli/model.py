@@ -5,6 +5,7 @@ from pathlib import Path
 
 from linfdist import networks, recipes, zoo
 from linfdist.exact import FrozenNet
+from linfdist.files import file_sha256
 from linfdist.models import PixelNet
 from linfdist.recipes import Recipe
 from linfdist.runs import MODEL
@@ -18,6 +19,11 @@ class Model:
     file: Path
     folder: Path
     recipe: Recipe | None
+
+    @property
+    def sha256(self) -> str:
+        """The sha256 by which results name the network: that of its file, or of its content if it is exact."""
+        return self.network.sha256 if isinstance(self.network, FrozenNet) else file_sha256(self.file)
 
     def data(self, given: str | None) -> str:
         """Choose the data set: the one given, else the recipe's."""

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..attacks import attack
 from ..data import Dataset
-from ..files import file_sha256, remove_leftovers
+from ..files import remove_leftovers
 from ..rows import Row, Violation, summarise, violations
 from ..runs import GALLERY, Gallery, Results
 from . import gallery, violated
@@ -42,6 +42,7 @@ def evaluate(
     out: Path,
     model_file: Path | None = None,
     *,
+    model: str | None = None,
     split: str = "test",
     limit: int | None = None,
     method: str = "box",
@@ -54,9 +55,10 @@ def evaluate(
     """Certify and attack the images of a data set, and write rows.jsonl and summary.json into the folder `out`.
 
     network: any that `certify` accepts, or a `Subject`. model_file: where it was loaded from; without it,
-    `model_sha256` is that of the network's configuration and weights. split: which split `dataset` is. limit: take only
-    the first images. attacks: names from `linfdist.attacks.ATTACKS`. shard: do only this part of the work; whichever
-    shard is finished last merges all of them, if they are in the same folder. fresh: begin anew.
+    `model_sha256` is that of the network's configuration and weights. model: its name or path as a user gives it, for
+    the commands that repeat the evaluation. split: which split `dataset` is. limit: take only the first images.
+    attacks: names from `linfdist.attacks.ATTACKS`. shard: do only this part of the work; whichever shard is finished
+    last merges all of them, if they are in the same folder. fresh: begin anew.
 
     An evaluation that was stopped is resumed; one that is finished is left as it is. ValueError if `out` holds results
     of other settings. If a certificate and an attack contradict each other, `Violated` is raised and nothing is
@@ -64,7 +66,7 @@ def evaluate(
     """
     images, subject = first_images(dataset, limit), subject_of(network, dataset.images.shape[1:])
     settings = EvaluationSettings(
-        model_sha256=subject.sha256() if model_file is None else file_sha256(model_file),
+        model_sha256=subject.sha256(model_file),
         data=dataset.name,
         data_sha256=checksum(images),
         split=split,
@@ -74,8 +76,8 @@ def evaluate(
         attacks=tuple(attacks),
         batch=batch,
     )
-    evaluator = _Evaluator(subject, images, settings, shard or Shard(), out, show_progress)
-    subject.check(images.images[:1])
+    evaluator = _Evaluator(subject, images, settings, shard or Shard(), out, show_progress, model)
+    subject.check(images.images)
     out.mkdir(parents=True, exist_ok=True)
     with evaluator.alone():
         if fresh:
@@ -97,9 +99,10 @@ class _Evaluator:
         shard: Shard,
         out: Path,
         show_progress: bool,
+        model: str | None,
     ) -> None:
         self.subject, self.images, self.settings, self.shard, self.out = subject, images, settings, shard, out
-        self.show_progress = show_progress
+        self.show_progress, self.model = show_progress, model
         self.attacks = [attack(name) for name in settings.attacks]
         self.mine, self.whole = Results(out, shard.suffix), Results(out)
         self.part = Part(self.mine.part_file, settings, self.batches(shard))
@@ -251,6 +254,8 @@ class _Evaluator:
         counted = summarise(rows, self.settings.eps, self.settings.attacks)
         times = {name: round(value, 3) for name, value in seconds.items()}
         entries = {"classes": list(self.images.classes), "seconds": times, **more}
+        if self.model is not None:
+            entries["model"] = self.model
         return place.write(rows, self.settings.as_json() | counted | entries)
 
     def make_gallery(self, rows: Sequence[Row]) -> Gallery | None:

@@ -6,12 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import singledispatch
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from ..attacks import Attack, Attacked, smallest
 from ..certificates import Certificate, certify
+from ..files import file_sha256
 from ..models import PixelNet, as_network
 
 
@@ -19,12 +21,12 @@ class Subject(ABC):
     """A network under evaluation. Images are bytes (B, C, H, W), labels int64 (B,), both on the CPU."""
 
     @abstractmethod
-    def sha256(self) -> str:
-        """The sha256 of all that determines what the network computes."""
+    def sha256(self, file: Path | None) -> str:
+        """The sha256 by which results name the network; `file` is where it was loaded from, if it was."""
 
     @abstractmethod
     def check(self, images: Tensor) -> None:
-        """Raise ValueError or TypeError unless the network takes images of this shape."""
+        """Raise ValueError or TypeError unless the network takes all these images."""
 
     @abstractmethod
     def prove(self, images: Tensor, labels: Tensor, eps: str, method: str) -> Certificate:
@@ -49,7 +51,10 @@ class FloatSubject(Subject):
     def __init__(self, network: PixelNet) -> None:
         self.network = network
 
-    def sha256(self) -> str:
+    def sha256(self, file: Path | None) -> str:
+        """That of the file; without one, that of the configuration and the weights."""
+        if file is not None:
+            return file_sha256(file)
         config = self.network.config or {"layers": repr(self.network)}  # it may have none
         digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode())
         for name, tensor in sorted(self.network.state_dict().items()):
@@ -59,7 +64,7 @@ class FloatSubject(Subject):
         return digest.hexdigest()
 
     def check(self, images: Tensor) -> None:
-        self.network.check_images(self.network.from_bytes(images))
+        self.network.check_images(self.network.from_bytes(images[:1]))
 
     def prove(self, images: Tensor, labels: Tensor, eps: str, method: str) -> Certificate:
         x = self.network.from_bytes(images)

@@ -6,8 +6,9 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
-from ..certificates.certificate import Certificate, Eps, certify_any
+from ..certificates.certificate import LARGEST_EPS, Certificate, Eps, certify_any
 from ..certificates.checks import check_labels
+from ..certificates.chunks import ROWS
 from ..eps import parse_eps
 from ..numbers import round_down
 from .certificate import METHODS, box_certified_at, box_levels, certified_at, gaps, margin_levels
@@ -24,8 +25,9 @@ def certify_exact(
     Radii are in pixels of [0, 1], rounded down to float64. Boxes know whole levels only, so a radius may be one level
     less than the one that `certified` speaks of, but never below eps where that is certified.
     """
-    if method not in METHODS:
-        raise TypeError(f"method = {method!r}: exact networks are certified by {' or '.join(METHODS)}")
+    if method not in METHODS or (method == "margin" and network.head is not None):
+        able = METHODS if network.head is None else ("box",)
+        raise ValueError(f"method = {method!r}: this exact network is certified by {' or '.join(able)}")
     if not isinstance(x, Tensor):
         raise TypeError(f"x must be a plain tensor, got {type(x).__name__}")
     if isinstance(eps, Tensor):
@@ -33,18 +35,28 @@ def certify_exact(
     network.check(x)
     if y is not None:
         check_labels(network.classes, y, len(x))
-    exact = None if eps is None else parse_eps(eps)
+    exact = None if eps is None else parse_eps(eps, at_most=LARGEST_EPS)
+    parts = [_certify(network, few, exact, method, radii) for few in x.split(ROWS)]
+    prediction, radius, certified = (torch.cat(column) for column in list(zip(*parts, strict=True))[:3])
+    margin = None if network.head is not None else torch.cat([part[3] for part in parts])
+    if exact is not None and y is not None:
+        certified = certified & (prediction == y)
+    return Certificate(prediction, radius, None if exact is None else certified, margin)
+
+
+def _certify(
+    network: FrozenNet, x: Tensor, exact: Fraction | None, method: str, radii: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """(prediction, radius, certified, margin_radius) of a few images; certified means nothing if there is no eps."""
     logits = network(x)
     prediction = logits.argmax(1)
     certified, radius = torch.zeros_like(prediction, dtype=torch.bool), torch.zeros(len(x), dtype=torch.float64)
-    margin, levels = None, torch.zeros_like(prediction)
+    margin, levels = radius, torch.zeros_like(prediction)
     if network.head is None:
         gap = gaps(logits)
         levels = margin_levels(gap, network.k)
         margin = radius = torch.tensor([_open(each, network.k) for each in gap.tolist()], dtype=torch.float64)
         certified = certified_at(network, logits, exact) if exact is not None else certified
-    elif method == "margin":
-        raise TypeError("method = 'margin': an exact network with a head is certified by 'box' alone")
     if method == "box":
         if exact is not None:
             rest = (~certified).nonzero()[:, 0]
@@ -53,16 +65,15 @@ def certify_exact(
             radius = torch.maximum(radius, _pixels(box_levels(network, x, prediction, levels)))
     if exact is not None:
         radius = torch.where(certified, radius.clamp(min=round_down(exact)), radius)
-        if y is not None:
-            certified = certified & (prediction == y)
-    return Certificate(prediction, radius, None if exact is None else certified, margin)
+    return prediction, radius, certified, margin
 
 
 def _open(gap: int, k: int) -> float:
-    """The largest float radius in pixels that is less than gap / 2^(k + 1) levels, where the margin ends; 1 at most."""
-    exact = Fraction(gap, 255 * 2 ** (k + 1))
-    below = round_down(exact)
-    return min(1.0, max(0.0, math.nextafter(below, 0.0) if Fraction(below) == exact else below))
+    """A float radius in pixels just below gap / 2^(k + 1) levels, where the margin ends; 1 at most.
+
+    It is below the rounded size of an attack of that many levels, too, which may succeed.
+    """
+    return min(1.0, max(0.0, math.nextafter(round_down(Fraction(gap, 255 * 2 ** (k + 1))), 0.0)))
 
 
 def _pixels(levels: Tensor) -> Tensor:

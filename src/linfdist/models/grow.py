@@ -18,8 +18,8 @@ HOW_WEIGHTS_ARE_DRAWN = {"identity_init"}  # the keys of a config that are no pa
 def grow(network: PixelNet, config: Mapping[str, Any], noise: float = 0.0) -> PixelNet:
     """The network in the shape of `config`: with a head, deeper, wider, and with more neurons per class, as needed.
 
-    ValueError if that is another network; TypeError for networks that cannot grow. noise: see `deepen`, `widen` and
-    `multiply_classes`.
+    It is in eval mode. ValueError if that is another network; TypeError for networks that cannot grow. noise: see
+    `deepen`, `widen` and `multiply_classes`.
     """
     for name in (network.config.get("class"), config.get("class")):
         if name not in GROW:
@@ -60,7 +60,7 @@ def add_head(network: PixelNet, hidden: int) -> PixelNet:
     config = {key: value for key, value in network.config.items() if key != "per_class"}  # of the last layer
     headed = from_config({**config, "class": "DistNetMLP", "depth": config["depth"] - 1, "head": hidden})
     headed.body.load_state_dict(network.body.state_dict())
-    return headed.train(network.training)
+    return headed
 
 
 @torch.no_grad()

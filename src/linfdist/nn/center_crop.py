@@ -46,7 +46,7 @@ class CenterCrop(LipschitzModule):
         return Rounding.of(size, 0, unit)
 
     def fold(self, folded: Folded) -> None:
-        folded.crop, folded.shape = self.size, self.output_shape(folded.shape)
+        folded.crop_to(self.size, self.output_shape(folded.shape))
 
     def onnx(self, graph: Graph, x: str, shape: Shape) -> str:
         starts = centred(shape, self.size)

@@ -33,16 +33,27 @@ class Folded:
         self.layers: list[FoldedLayer] = []
         self.offset, self.size = torch.zeros((), dtype=torch.float64), 0.0
 
+    def crop_to(self, size: int, shape: tuple[int, ...]) -> None:
+        """Add the centre crop to `size`, after which values have this shape. TypeError unless it comes first.
+
+        Two crops after each other are not one crop where a margin is odd, and offsets would have to be cropped too.
+        """
+        if self.crop is not None or self.layers or self.size or self.std != 1.0 or len(self.shape) != 3:
+            raise TypeError("only a network that crops once, before everything else, can be folded")
+        self.crop, self.shape = size, shape
+
     def scale(self, mean: Tensor, std: float) -> None:
         """Add y = (x − mean)/std, mean (C, 1, 1). TypeError unless it comes first."""
-        if self.layers or self.size or self.std != 1.0:
+        if self.layers or self.size or self.std != 1.0 or len(self.shape) != 3:
             raise TypeError("only a network that normalises once, before its dist layers, can be folded into these")
         self.std = std
         self.offset = -mean.detach().cpu().double().expand(self.shape).flatten()
         self.size = float(self.offset.abs().max())
 
     def distance(self, weight: Tensor, bias: Tensor | None) -> None:
-        """Add y = max_i |x[i] − weight[:, i]| + bias."""
+        """Add y = max_i |x[i] − weight[:, i]| + bias. TypeError unless the values so far are as many as the inputs."""
+        if self.shape != (weight.shape[1],):
+            raise TypeError(f"a dist layer of {weight.shape[1]} inputs cannot follow values of shape {self.shape}")
         self.layers.append(FoldedLayer(self.std * weight.detach().cpu().double() - self.offset, self.size))
         self.shape, self.size = (len(weight),), 0.0
         self.offset = torch.zeros(len(weight), dtype=torch.float64)

@@ -16,7 +16,10 @@ def commands(run: Run) -> list[str]:
         if run.stored_recipe is None
         else [["linfdist", "train", *_recipe(run.stored_recipe, folder), "--out", folder]]
     )
-    evaluate = ["linfdist", "evaluate", folder, "--eps", str(run.summary["eps"])]
+    model = str(run.summary.get("model") or folder)
+    evaluate = ["linfdist", "evaluate", model, "--eps", str(run.summary["eps"])]
+    if model != folder:
+        evaluate += ["--out", folder]
     evaluate += ["--method", str(run.summary["method"])]
     if run.attacks:
         evaluate += ["--attack", ",".join(run.attacks)]

@@ -123,7 +123,8 @@ class _Run:
         reporter = Reporter(recipe.name, trainer.total, trainer.done, recipe.batch_size, show=first, quiet=quiet)
         if self.me.world > 1:
             trainer.shared = DistributedDataParallel(trainer.objective)
-        saved = started = time.monotonic()
+        saved = time.monotonic()
+        started = saved - (metrics.seconds if metrics is not None else 0.0)
         try:
             with _stop_requests() as stop:
                 while not trainer.finished:

@@ -9,28 +9,35 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from ..files import write_atomically
+from ..files import append, write_atomically
 
 
 class Metrics:
-    """The file metrics.jsonl: one JSON object per epoch. A resumed run drops the rows after its checkpoint."""
+    """The file metrics.jsonl: one JSON object per epoch. A resumed run drops the rows after its checkpoint, and its
+    seconds continue where those of the last row ended.
+    """
 
     def __init__(self, path: Path, keep_until_step: int) -> None:
         self.path = path
-        kept = []
+        kept: list[str] = []
+        self.seconds = before = 0.0  # of training, up to the last row that is kept
         if path.exists() and keep_until_step > 0:
             for line in path.read_text(encoding="utf-8").splitlines():
                 try:
-                    if json.loads(line)["step"] <= keep_until_step:
-                        kept.append(line + "\n")
+                    row = json.loads(line)
+                    if row["step"] > keep_until_step:
+                        continue
+                    now = float(row["seconds"])
                 except (ValueError, KeyError, TypeError):
                     break  # cut off while it was written
+                self.seconds += now - before if now >= before else now  # earlier versions began at 0 again
+                before = now
+                kept.append(json.dumps(row | {"seconds": self.seconds}) + "\n")
         write_atomically(path, "".join(kept))
 
     def add(self, row: dict[str, Any]) -> None:
         """Append one row."""
-        with open(self.path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+        append(self.path, json.dumps(row) + "\n")
 
 
 class Reporter:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 import linfdist
 
+from ...errors import LinfdistError
 from ..geometry import Geometry
 
 name = "native"
@@ -42,7 +43,7 @@ def unsupported(x: Tensor, w: Tensor) -> list[str]:
     return reasons
 
 
-class InstructionSetError(RuntimeError, ValueError):
+class InstructionSetError(LinfdistError, RuntimeError, ValueError):
     """LINFDIST_ISA names an instruction set that cannot run here: a wrong value, and a matter of this machine."""
 
 
