@@ -54,7 +54,7 @@ def certify_exact(
     if exact is not None:
         radius = torch.where(certified, radius.clamp(min=round_down(exact)), radius)
         if y is not None:
-            certified = certified & (prediction == y)
+            certified = certified & (prediction == y.to(torch.int64))
     return Certificate(prediction, radius, None if exact is None else certified, margin)
 
 
