@@ -1,0 +1,1 @@
+"""What only the repository needs, and no wheel holds."""
