@@ -9,7 +9,7 @@ pytest := OMP_NUM_THREADS=1 $(bin)/python -m pytest -q -n auto --dist worksteal
 native_sources := CMakeLists.txt $(wildcard csrc/*.* csrc/*/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-all bench lint docs demo clean
+.PHONY: help setup test test-all bench pages lint docs demo clean
 
 help:  ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name text; do printf '  make %-9s %s\n' "$$name" "$$text"; done
@@ -41,6 +41,9 @@ test-all: setup  ## all tests
 bench: setup  ## measure the engine on this machine, into BENCH_JSON
 	@mkdir -p $(dir $(BENCH_JSON))
 	$(bin)/linfdist bench --json $(BENCH_JSON)
+
+pages: setup  ## write the generated pages: docs/results.md, its pictures, the tables of README.md
+	$(bin)/python -m tools.pages
 
 lint: setup  ## ruff and mypy
 	$(bin)/ruff check .

@@ -1,21 +1,68 @@
 """The house: public names, which module may import which, and what an import costs."""
 
 import ast
+import importlib
+import re
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 import linfdist as ld
+from linfdist.errors import LinfdistError
 
 from .ops.processes import ROOT, python
 
 SOURCE = ROOT / "src" / "linfdist"
+FILES = sorted(SOURCE.rglob("*.py"))
 OPS = sorted((SOURCE / "ops").rglob("*.py"))
+LEAVES = {"data", "eps", "errors", "files", "numbers", "recipes", "rows", "runs"}
+
+# Who may import whom, from top to bottom: a row names nothing above itself. CONTRIBUTING.md quotes it.
+HOUSE = """
+| package | may import, besides the leaves |
+|---|---|
+| `cli` | everything below |
+| `networks` | `exact` `zoo` `models` |
+| `reproduce` | `report` `evaluate` `training` `zoo` `models` `machine` |
+| `bench` | `training` `exact` `certificates` `attacks` `models` `machine` `ops` |
+| `report` | nothing: it reads rows, never networks |
+| `evaluate` | `exact` `certificates` `attacks` `models` `machine` |
+| `export` | `exact` `certificates` `models` `nn` |
+| `exact` | `certificates` `models` `nn` `ops` |
+| `certificates` | `models` `nn` `ops` |
+| `attacks` | `models` `nn` |
+| `training` | `zoo` `models` `nn` `ops`: never `certificates`, a callback is handed in |
+| `zoo` | `models` |
+| `models` | `nn` |
+| `nn` | `ops` |
+| `machine` | `ops` |
+| `ops` | nothing, not even leaves |
+| `runs` | `rows` `recipes` `files` `numbers` `eps` `errors` |
+| `rows` | `files` `numbers` `eps` `errors` |
+| `recipes` | `files` `eps` `errors` |
+| `data` | `files` `errors` |
+| `files` | `errors` |
+| `numbers` | `eps` `errors` |
+| `eps` | `errors` |
+| `errors` | nothing |
+"""
+
+
+def house() -> dict[str, set[str]]:
+    """The table: for each package those it may import."""
+    rows = [line.strip("| ").split("|") for line in HOUSE.strip().splitlines()[2:]]
+    named = {left.strip(" `"): set(re.findall("`(\\w+)`", right.split(":")[0])) for left, right in rows}
+    names = list(named)
+    named["cli"] = set(names[1:])
+    for name in names:
+        if name not in LEAVES | {"ops"}:
+            named[name] |= LEAVES
+    return named
 
 
 def imported(file: Path) -> set[str]:
-    """Absolute names of all modules that a file imports, wherever in the file."""
+    """Absolute names of all that a file imports, wherever in the file; `linfdist` for `import linfdist` alone."""
     package = ("linfdist", *file.relative_to(SOURCE).parts[:-1])
     names = set()
     for node in ast.walk(ast.parse(file.read_text())):
@@ -24,7 +71,7 @@ def imported(file: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             base = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
             module = ".".join(part for part in (base, node.module) if part)
-            names |= {module, *(f"{module}.{alias.name}" for alias in node.names)}
+            names |= {module, *(f"{module}.{alias.name}" for alias in node.names)} - {"linfdist"}
     return names
 
 
@@ -44,10 +91,80 @@ def test_the_package_is_typed():
     assert (SOURCE / "py.typed").exists()
 
 
+def package_of(name: str) -> str:
+    """`linfdist.models.saved` is of `models`; integer networks are a package, wherever their folder is."""
+    parts = name.split(".")[1:]
+    return "exact" if parts[:2] == ["certificates", "exact"] else parts[0]
+
+
+def modules() -> dict[str, Path]:
+    """All modules by name."""
+    named = {".".join(("linfdist", *file.relative_to(SOURCE).with_suffix("").parts)): file for file in FILES}
+    return {name.removesuffix(".__init__"): file for name, file in named.items()}
+
+
+def test_the_house_has_no_way_up():
+    names = list(house())
+    for number, (name, below) in enumerate(house().items()):
+        assert below <= set(names), name
+        if name not in LEAVES:
+            assert not below & set(names[: number + 1]), name
+    leaves = [name for name in names if name in LEAVES]
+    assert set(leaves) == LEAVES
+    for number, name in enumerate(leaves):
+        assert house()[name] <= set(leaves[number + 1 :]), name
+
+
+def test_contributing_shows_the_house():
+    assert HOUSE.strip() in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(SOURCE)))
+def test_imports_go_down(file):
+    known = modules()
+    own = next(name for name, path in known.items() if path == file)
+    if own in ("linfdist", "linfdist.__main__"):
+        return  # the public names, and the command
+    allowed = house()[package_of(own)] | {package_of(own)}
+    for name in imported(file) & known.keys() - {"linfdist"}:
+        assert package_of(name) in allowed, f"{own} imports {name}"
+    top = {name for name in imported(file) - known.keys() if re.fullmatch(r"linfdist\.\w+", name)}
+    top |= imported(file) & {"linfdist"}
+    if own != "linfdist.ops.backends.native":  # it asks where the package is
+        assert package_of(own) == "cli" or not top, f"{own} takes {top} from the top: import it from where it is"
+
+
+def test_errors_have_one_base_and_a_builtin_one():
+    """`except LinfdistError` catches all, `except ValueError` what it always does; Ctrl-C stays what it is."""
+    importlib.import_module("linfdist.cli")
+    waiting, ours = [BaseException], set()
+    while waiting:
+        found = waiting.pop().__subclasses__()
+        waiting += found
+        ours |= {error for error in found if error.__module__.startswith("linfdist.")}
+    assert {
+        "Corrupt",
+        "DataError",
+        "Diverged",
+        "LostWorker",
+        "RecipeError",
+        "Undecided",
+        "Unavailable",
+        "Violated",
+    } <= {error.__name__ for error in ours}
+    for error in ours - {LinfdistError}:
+        assert issubclass(error, KeyboardInterrupt) or issubclass(error, LinfdistError), error
+        assert issubclass(error, KeyboardInterrupt | ValueError | RuntimeError), error
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(SOURCE)))
+def test_what_is_shipped_knows_nothing_of_the_repository(file):
+    assert not {name for name in imported(file) if name.split(".")[0] in ("tools", "tests")}
+    assert "shared/data" not in file.read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("file", OPS, ids=lambda file: str(file.relative_to(SOURCE)))
-def test_the_ops_import_nothing_above_them(file):
-    above = {name for name in imported(file) if name.startswith("linfdist.") and not name.startswith("linfdist.ops")}
-    assert above == set()
+def test_the_ops_import_no_package_of_the_command_line(file):
     third_party = {name.split(".")[0] for name in imported(file)} & {"typer", "rich", "numpy", "sklearn", "pydantic"}
     assert third_party == set()
 

@@ -1,1 +1,26 @@
-"""What only the repository needs, and no wheel holds."""
+"""What only the repository needs, and no wheel holds: its pages and pictures, the study, new networks for the zoo, the soak.
+
+Run from the root of the repository: `python -m tools.pages` (or `make pages`), `python -m tools.study RUN...`,
+`python -m tools.zoo_add RUN NAME`.
+"""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from linfdist.errors import LinfdistError
+
+ROOT = Path(__file__).parents[1]
+
+
+def attempt(work: Callable[[], None]) -> int:
+    """Do it, and return the exit code; what a person can have caused is told on one line."""
+    try:
+        work()
+    except KeyboardInterrupt:
+        print("stopped; the same command resumes", file=sys.stderr)
+        return 130
+    except (LinfdistError, ImportError, OSError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from . import data, models, nn, zoo
 from .certificates import Certificate, certify, predict
+from .networks import load
 from .ops.box import dist_box, dist_box_conv2d
 from .ops.dist import dist, dist_conv2d
 from .ops.select import backends
-from .zoo import load
 
 if TYPE_CHECKING:
     from .training.memory import train

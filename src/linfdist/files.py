@@ -3,13 +3,16 @@
 Tensors go into safetensors with a JSON header: no pickle, ever.
 """
 
+import errno
 import hashlib
 import json
 import math
 import os
+import re
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -25,34 +28,75 @@ MOST_LEVELS = 32  # of lists and objects inside one another
 _TOO_DEEP = f"has more than {MOST_LEVELS} levels of lists and objects"
 
 
-def write_atomically(path: Path, content: str | bytes) -> None:
-    """Write a file, text as UTF-8, under a temporary name, then rename it."""
-    temporary = _temporary(path)
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a temporary name to write to, which becomes `path` once everything is on the disk.
+
+    A symbolic link is followed: the file it leads to is replaced, and the link stays. The new file has the permissions
+    that the umask gives. If something fails, what was there before stays, nothing half-written is left, and an OSError
+    names `path`.
+    """
+    check_writable(path)
+    target = Path(os.path.realpath(path))
+    folder = target.with_name(f".{target.name}.{os.getpid()}.tmp")  # writers may have temporary files of their own
     try:
-        with open(temporary, "wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-            file.flush()
+        folder.mkdir(exist_ok=True)
+        unfinished, fresh = folder / target.name, folder / ".mode"
+        yield unfinished
+        fresh.touch()
+        unfinished.chmod(fresh.stat().st_mode)
+        with open(unfinished, "rb") as file:
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+        os.replace(unfinished, target)
+    except (OSError, SafetensorError) as error:
+        raise OSError(*_reason(error), os.fspath(path)) from None
     finally:
-        temporary.unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def check_writable(path: Path) -> None:
+    """Raise OSError unless a file can be expected to be written there: better now than after minutes of work."""
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise IsADirectoryError(f"cannot write {path}: it is a folder")
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"cannot write {path}: the folder {path.parent} does not exist")
+    if not os.access(target.parent, os.W_OK):
+        raise PermissionError(f"cannot write {path}: the folder {path.parent} is read-only")
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write a file, text as UTF-8, whole or not at all."""
+    with replacing(path) as unfinished:
+        unfinished.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
-    """Save tensors and a JSON header in one file, atomically and flushed to the disk."""
+    """Save tensors and a JSON header in one file, whole or not at all."""
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    folder = _temporary(path)  # safetensors has temporary files of its own, with names that nobody could foresee
-    try:
+    with replacing(path) as unfinished:
+        save_file(contiguous, unfinished, metadata={HEADER: json.dumps(dict(header))})
+
+
+def append(path: Path, content: str) -> None:
+    """Add text to the end of a file and flush it to the disk; on a full disk the file stays as it was."""
+    with open(path, "ab", buffering=0) as file:
+        before = file.seek(0, os.SEEK_END)
         try:
-            folder.mkdir(exist_ok=True)
-            save_file(contiguous, folder / path.name, metadata={HEADER: json.dumps(dict(header))})
-        except (OSError, SafetensorError) as error:
-            raise OSError(f"cannot write {path} ({getattr(error, 'strerror', None) or error})") from None
-        with open(folder / path.name, "rb") as file:
+            left = memoryview(content.encode())
+            while left:
+                left = left[file.write(left) :]
             os.fsync(file.fileno())
-        os.replace(folder / path.name, path)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        except OSError as error:
+            file.truncate(before)
+            raise OSError(error.errno, error.strerror, os.fspath(path)) from None
+
+
+def _reason(error: OSError | SafetensorError) -> tuple[int, str]:
+    if isinstance(error, OSError):
+        return error.errno or errno.EIO, error.strerror or str(error)
+    stated = re.search(r"os error (\d+)", str(error))  # safetensors gives the system's errors as text
+    return (int(stated[1]), os.strerror(int(stated[1]))) if stated else (errno.EIO, str(error))
 
 
 def remove_leftovers(path: Path) -> None:
@@ -64,16 +108,18 @@ def remove_leftovers(path: Path) -> None:
             leftover.unlink(missing_ok=True)
 
 
-def _temporary(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
-
-
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """What `save_tensors` has written; anything else is refused with the reason."""
+    """Read what `save_tensors` has written; anything else is refused with the reason."""
+    header = read_header(path)
+    with safe_open(path, framework="pt") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, header  # noqa: SIM118 (not a dict)
+
+
+def read_header(path: Path) -> dict[str, Any]:
+    """Read the JSON header of what `save_tensors` has written; ValueError for anything else."""
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except SafetensorError as error:
         raise ValueError(f"{path} is not a safetensors file, or is damaged ({error})") from None
     if HEADER not in metadata:
@@ -83,7 +129,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     header = parse_json(metadata[HEADER], f"{path}, header")
     if not isinstance(header, dict):
         raise ValueError(f"{path}, header: must be a JSON object, got {excerpt(header)}")
-    return tensors, header
+    return header
 
 
 def parse_json(text: str | bytes, where: str) -> Any:

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import linfdist as ld
-from linfdist.certificates.rounding import FLUSHED, flush_error, rounding_error
 from linfdist.models import DistNet
+from linfdist.models.rounding import FLUSHED, flush_error, rounding_error
 
 from .nets import images, random_net
 

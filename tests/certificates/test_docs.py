@@ -18,3 +18,12 @@ def test_the_examples_run_as_shown():
     assert proof.radius.shape == proof.certified.shape == (5,)
     assert torch.equal(proof.prediction, names["network"](names["images"]).argmax(1))
     assert names["layers"](names["images"]).shape == (5, 10)
+
+
+def test_the_networks_page_shows_what_runs():
+    (code,) = re.findall(
+        r"^```python\n(.*?)^```", (ROOT / "docs" / "networks.md").read_text(), re.DOTALL | re.MULTILINE
+    )
+    names = {}
+    exec(code, names)
+    assert names["both"](names["images"]).shape == (5, 10)

@@ -6,8 +6,8 @@ import math
 import pytest
 import torch
 
-from linfdist.certificates.rounding import rounding_error
 from linfdist.models import DistNet
+from linfdist.models.rounding import rounding_error
 from linfdist.nn import Normalize
 
 from .nets import head_net, images, random_net

@@ -13,14 +13,6 @@ from linfdist.training import train
 
 
 @pytest.fixture(scope="module")
-def digits(tmp_path_factory):
-    pytest.importorskip("sklearn", reason="scikit-learn brings the digits")
-    folder = tmp_path_factory.mktemp("data")
-    data.fetch("digits", folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
 def run_folder(digits, tmp_path_factory):
     """A net of 12 neurons a layer that has learned the digits somewhat."""
     folder = tmp_path_factory.mktemp("run")

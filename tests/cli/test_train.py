@@ -8,18 +8,9 @@ import time
 import pytest
 from typer.testing import CliRunner
 
-from linfdist import data
 from linfdist.cli import app
 
 SMALL = ["--set", "width=8", "--set", "batch_size=256", "--set", "epochs=2", "--quiet"]
-
-
-@pytest.fixture(scope="module")
-def digits(tmp_path_factory):
-    pytest.importorskip("sklearn", reason="scikit-learn brings the digits")
-    folder = tmp_path_factory.mktemp("data")
-    data.fetch("digits", folder)
-    return folder
 
 
 @pytest.fixture

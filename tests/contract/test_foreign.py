@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 import linfdist as ld
 from linfdist.attacks import attack
-from linfdist.certificates.rounding import rounding_error
 from linfdist.eps import parse_eps
 from linfdist.models import Composed, as_network, count_flops
+from linfdist.models.rounding import rounding_error
 from linfdist.nn import Box, DistLinear, Flatten, Logits, MeanShift, NearestClass, Normalize, Stack
 
 from .foreign import Amplifier, GroupMean, exact_group_mean, group_net

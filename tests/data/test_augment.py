@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from linfdist.data import Augment, augment, centre_crop
+from linfdist.data import Augment, augment
 
 
 def one_by_one(images: Tensor, recipe: Augment, generator: torch.Generator) -> Tensor:
@@ -98,14 +98,6 @@ def test_nothing_to_do_draws_nothing():
     before = generator.get_state()
     assert torch.equal(augment(images, Augment(), generator), images)
     assert torch.equal(generator.get_state(), before)
-
-
-def test_centre_crop():
-    images = pictures(2, 3, 64, 64)
-    assert torch.equal(centre_crop(images, 56), images[:, :, 4:60, 4:60])
-    assert torch.equal(centre_crop(images[0].float(), 64), images[0].float())
-    with pytest.raises(ValueError, match="cannot crop 65"):
-        centre_crop(images, 65)
 
 
 @pytest.mark.parametrize("bad", [{"pad": -1}, {"pad_mode": "mirror"}, {"crop": 0}])

@@ -109,7 +109,9 @@ def test_other_kinds_of_pixel(tmp_path):
 def test_one_size_for_all(pets):
     for number in range(20):
         save(pets / "dog" / f"large {number}.png", gray(1, 6, 7))
-    with pytest.raises(DataError, match=r"one size: .*large \d+\.png has 7 × 6 pixels, .* has 7 × 5"):
+    with pytest.raises(
+        DataError, match=r"large \d+\.png has 7 × 6 pixels, but all images must have one size: .* has 7 × 5"
+    ):
         data.load(pets)
 
 

@@ -6,17 +6,23 @@ import pytest
 import torch
 
 import linfdist.data as data
-from linfdist.data import catalogue
+from linfdist.data import catalogue, tinyimagenet
 from linfdist.data.base import Builtin, Source, Unavailable
 
+from ..ops.processes import ROOT
+
 LARGE = ("cifar10", "tinyimagenet")
-ON_DISK = ("scikit-learn", "archive beside", "installed")
+ON_DISK = ("scikit-learn", "archive of", "installed")
+SHARED = ROOT.parent / "shared" / "data" / "tiny-imagenet" / "tiny-imagenet-200-trainval.tar.xz"
 
 
 def _cases() -> list[object]:
     cases = []
     for name, builtin in catalogue._BUILTIN.items():
-        for source in builtin.sources:
+        sources = builtin.sources
+        if name == "tinyimagenet" and SHARED.is_file():
+            sources += (Source("archive of the machine", lambda work: tinyimagenet._from_archive(SHARED)),)
+        for source in sources:
             marks = [pytest.mark.timeout(1200)]
             if not source.title.startswith(ON_DISK):
                 marks.append(pytest.mark.network)

@@ -247,18 +247,6 @@ def test_a_changed_annotation_is_noticed(tmp_path, tiny):
         data.load("tinyimagenet", "test", tmp_path)
 
 
-def test_tiny_imagenet_beside_the_checkout(tmp_path, tiny, monkeypatch):
-    (tmp_path / "project").mkdir()
-    (tmp_path / "project" / "pyproject.toml").touch()
-    pack(tiny, tmp_path / "shared" / "data" / "tiny-imagenet" / "tiny-imagenet-200-trainval.tar.xz")
-    monkeypatch.setattr(tinyimagenet, "__file__", str(tmp_path / "site" / "x" / "y" / "z.py"))
-    monkeypatch.chdir(tmp_path / "project")
-    assert len(tinyimagenet._beside_checkout(tmp_path).classes) == 3
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(Unavailable):
-        tinyimagenet._beside_checkout(tmp_path)
-
-
 # digits
 
 

@@ -6,6 +6,7 @@ import io
 import os
 import pickle
 import stat
+import struct
 import tarfile
 import threading
 import zipfile
@@ -62,6 +63,57 @@ def test_links_and_devices_are_refused(tmp_path, kind):
     header.type, header.linkname = kind, "/etc/passwd"
     with pytest.raises(Corrupt, match="link or a device"):
         sources.read_members(tarball(tmp_path / "a.tgz", (header, b"")), {"x": 9})
+
+
+def test_links_in_zips_are_refused(tmp_path):
+    link = zipfile.ZipInfo("folder/link")
+    link.external_attr = (stat.S_IFLNK | 0o777) << 16
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr(link, "/etc/passwd")
+    with pytest.raises(Corrupt, match=r"a\.zip is refused: 'folder/link' is a link"):
+        list(sources.members(tmp_path / "a.zip", lambda name: True, 100))
+
+
+def test_archives_that_unpack_to_too_much_are_refused(tmp_path, monkeypatch):
+    """Though nobody wants what is in them: walking through a tar file unpacks it."""
+    monkeypatch.setattr(sources, "_MOST_BYTES", 3_000_000)
+    for name, make in (("a.tar.xz", "xz"), ("a.tar.gz", "gz")):
+        with tarfile.open(tmp_path / name, f"w:{make}") as archive:
+            for number in range(4):
+                header = tarfile.TarInfo(f"zeros{number}")
+                header.size = 1_000_000
+                archive.addfile(header, io.BytesIO(bytes(header.size)))
+        assert (tmp_path / name).stat().st_size < 20_000
+        with pytest.raises(Corrupt, match="unpacks to more than 3,000,000 bytes"):
+            list(sources.members(tmp_path / name, lambda name: False, 100))
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("zeros", bytes(4_000_000))
+    with pytest.raises(Corrupt, match="unpacks to more than"):
+        list(sources.members(tmp_path / "a.zip", lambda name: False, 100))
+    monkeypatch.setattr(sources, "_MOST_BYTES", 1 << 32)
+    monkeypatch.setattr(sources, "_MOST_MEMBERS", 3)
+    with pytest.raises(Corrupt, match="too many files"):
+        list(sources.members(tmp_path / "a.tar.xz", lambda name: False, 100))
+
+
+def test_a_zip_that_lies_about_its_size_is_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x", bytes(1_000_000))
+    content = (tmp_path / "a.zip").read_bytes()
+    (tmp_path / "a.zip").write_bytes(content.replace(struct.pack("<I", 1_000_000), struct.pack("<I", 10)))
+    with pytest.raises(Corrupt, match=r"a\.zip is truncated or damaged"):
+        list(sources.members(tmp_path / "a.zip", lambda name: True, 100))
+
+
+def test_a_zip_with_a_password_is_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("x", b"abc")
+    content = bytearray((tmp_path / "a.zip").read_bytes())
+    for at in (content.index(b"PK\3\4") + 6, content.index(b"PK\1\2") + 8):
+        content[at] |= 1
+    (tmp_path / "a.zip").write_bytes(content)
+    with pytest.raises(Corrupt, match=r"a\.zip is truncated or damaged: .*password"):
+        list(sources.members(tmp_path / "a.zip", lambda name: True, 100))
 
 
 @pytest.mark.parametrize("keep", [0, 10, 300, -2000])

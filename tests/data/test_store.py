@@ -13,7 +13,7 @@ import torch
 from typer.testing import CliRunner
 
 import linfdist.data as data
-from linfdist.cli.data import app
+from linfdist.cli import app
 from linfdist.data import catalogue, store
 from linfdist.data.base import Builtin, Content, Corrupt, Info, Source
 
@@ -234,7 +234,7 @@ def test_many_processes_at_once(tmp_path):
 
 
 def run(*arguments: object):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "200"})
+    return CliRunner().invoke(app, ["data", *map(str, arguments)], env={"COLUMNS": "200"})
 
 
 def test_data_list_and_fetch(tmp_path):

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from linfdist import models
 from linfdist.cli import app
 from linfdist.cli.evaluate import table
-from linfdist.cli.sources import open_source
+from linfdist.cli.model import open_model
 from linfdist.evaluate.subject import FloatSubject
 from linfdist.models import DistNetMLP
 
@@ -174,17 +174,17 @@ def test_a_contradiction_ends_with_an_error(run, call, tmp_path, monkeypatch):
 
 
 def test_sources(run, tmp_path):
-    folder, file = open_source(run), open_source(run / "model.safetensors")
+    folder, file = open_model(run), open_model(run / "model.safetensors")
     for source in (folder, file):
-        assert source.model_file == run / "model.safetensors"
+        assert source.file == run / "model.safetensors"
         assert source.folder == run
         assert source.recipe is not None
         assert (source.data(None), source.eps(None)) == ("digits", "0.1")
         assert (source.data("mnist"), source.eps("8/255")) == ("mnist", "8/255")
         assert not source.network.training
-    (tmp_path / "model.safetensors").write_bytes(folder.model_file.read_bytes())
+    (tmp_path / "model.safetensors").write_bytes(folder.file.read_bytes())
     with pytest.raises(ValueError, match=r"has no recipe\.json: give --eps"):
-        open_source(tmp_path).eps(None)
+        open_model(tmp_path).eps(None)
 
 
 def start(*command):
@@ -227,6 +227,6 @@ def test_ctrl_c(run, digits, tmp_path):
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "the same command without --fresh goes on" in errors
+    assert "the same command without --fresh resumes" in errors
     assert "Traceback" not in errors
     assert part.read_bytes().count(b"\n") > 2

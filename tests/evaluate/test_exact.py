@@ -1,18 +1,20 @@
 """Exact networks are evaluated and reported like any other: attacks find 8-bit images, proofs are about integers."""
 
 import json
+import shutil
 from fractions import Fraction
 
 import pytest
 import torch
 
+import linfdist as ld
 from linfdist import data, exact
 from linfdist.attacks import attack
 from linfdist.evaluate import ExactSubject, Shard, evaluate
 from linfdist.models import load
 from linfdist.report import write
 
-from ..test_old_files import OLD
+from ..test_old_files import OLD, run
 
 
 @pytest.fixture(scope="module")
@@ -83,3 +85,19 @@ def test_attacks_stay_in_the_domain(digits):
     frozen.check((found.images * 255).round().to(torch.uint8))
     with pytest.raises(ValueError, match="outside the domain"):
         ExactSubject(frozen).check(255 - images)
+
+
+def test_an_exact_file_is_a_model_for_every_command(tmp_path):
+    folder = shutil.copytree(OLD / "plain", tmp_path / "run")
+    shutil.copy(OLD / "exact.safetensors", folder)
+    network = ld.load(folder / "exact.safetensors")
+    assert isinstance(network, exact.FrozenNet)
+    run("evaluate", folder / "exact.safetensors", "--attack", "pgd", "--limit", 12)
+    assert len(read(folder / "exact")) == 12  # a folder of its own: the float network's rows stay
+    assert (folder / "rows.jsonl").read_bytes() == (OLD / "plain" / "rows.jsonl").read_bytes()
+    run("report", folder / "exact")
+    said = run("certify", folder / "exact.safetensors", OLD / "image.png", "--json", "-")
+    assert json.loads(said)["prediction"] == network(ld.data.read_image(OLD / "image.png", 1)[None]).argmax().item()
+    run("export", folder / "exact.safetensors", "--format", "onnx-exact")
+    assert "take onnx-exact" in run("export", folder / "exact.safetensors", "--format", "onnx", code=1)
+    assert "exact already" in run("export", folder / "exact.safetensors", "--format", "onnx-exact", "--k", 3, code=1)

@@ -4,23 +4,15 @@ import json
 
 import pytest
 import torch
-import typer
 from PIL import Image
 from typer.testing import CliRunner
 
 from linfdist import exact, models
-from linfdist.cli.certify import certify
-from linfdist.cli.export import export
-from linfdist.cli.verify import verify
+from linfdist.cli import app
 from linfdist.models import ConvDistNetMLP
 from linfdist.numbers import nearest, percent
 
 from .nets import random_mlp
-
-app = typer.Typer()
-app.command()(export)
-app.command()(certify)
-app.command()(verify)
 
 
 @pytest.fixture
@@ -150,7 +142,7 @@ def test_errors_of_certify(run, trained, tmp_path):
     save_image(trained.images[0], tmp_path / "image.png")
     for arguments, complaint in [
         ([trained.run / "model.safetensors", tmp_path / "image.png"], "is no exact network"),
-        ([trained.file, tmp_path / "wide.png"], "wide.png: need images (B, 1, 8, 8), got (1, 1, 8, 9)"),
+        ([trained.file, tmp_path / "wide.png"], "wide.png has 9 × 8 pixels, but the network takes 8 × 8"),
         ([trained.file, tmp_path / "image.png", "--method", "milp"], "must be one of margin, box"),
         ([trained.file, tmp_path / "image.png", "--eps", "0.1"], "--eps: not with --exact"),
     ]:
@@ -192,7 +184,7 @@ def test_verify(run, trained, tmp_path):
         ("one", tmp_path / "text.json", trained.file, "is not an intact image"),
         ("none", image, trained.file, "No such file"),
         ("text", image, trained.file, "is not JSON"),
-        ("list", image, trained.file, "a JSON object is expected, or one a line"),
+        ("list", image, trained.file, "a JSON object is expected, or one per line"),
         ("others", image, trained.file, "holds no certificate of this image"),
     ]:
         result = run("verify", tmp_path / f"{certificate}.json", picture, model)

@@ -3,7 +3,6 @@
 import hashlib
 import json
 
-import numpy as np
 import pytest
 import torch
 
@@ -130,7 +129,7 @@ def bits_beyond_the_inputs(header, tensors):
         (lambda header, tensors: header.update(crop=9), "crop = 9"),
         (lambda header, tensors: header.update(shape=[1, 4, 16]), r"not uint8 \(1, 4, 16\)"),
         (lambda header, tensors: header.pop("layers"), "layers"),
-        (lambda header, tensors: header["layers"].pop(), "2 layers, 11 tensors"),
+        (lambda header, tensors: header["layers"].pop(), r"needless tensors: \['2.bias', '2.mask', '2.weight'\]"),
         (lambda header, tensors: header["layers"][0].update(inputs=10**12), "layer 0 has"),
         (lambda header, tensors: tensors.update(lower=tensors["upper"], upper=tensors["lower"]), "domain is empty"),
         (lambda header, tensors: tensors.update({"0.weight": tensors["0.weight"][1:]}), "weights for"),
@@ -164,11 +163,9 @@ def test_whatever_could_not_be_trusted_is_refused(trained, tmp_path, change, com
     ],
 )
 def test_the_twin_refuses_what_does_not_fit_together(change, tmp_path):
-    frozen = exact.freeze(random_net(0))
-    forged(frozen, tmp_path / "net", change)
-    image = np.zeros(frozen.shape, np.int64)
-    with pytest.raises(ValueError, match=r"is no exact network|does not fit together|is not of the size"):
-        twin.bounds(*twin.read(tmp_path / "net")[:2], image, image)
+    forged(exact.freeze(random_net(0)), tmp_path / "net", change)
+    with pytest.raises(ValueError, match="net is no exact network: "):
+        twin.read(tmp_path / "net")
 
 
 def rewritten(data: bytes, change) -> bytes:
@@ -183,7 +180,8 @@ def rewritten(data: bytes, change) -> bytes:
         begin, end = (start + offset for offset in entry["data_offsets"])
         sha256.update(json.dumps([name, entry["dtype"], entry["shape"]]).encode() + data[begin:end])
     entries["__metadata__"] = {"linfdist": json.dumps({**header, "sha256": sha256.hexdigest()})}
-    text = json.dumps(entries).encode()
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text + data[start:]
 
 
@@ -218,16 +216,19 @@ def not_a_number(header, tensors):
     [
         (one_class, "one class"),
         (not_a_number, "b2 of the head reaches nan"),
-        (lambda header, tensors: header.update(format="linfdist-exact-1"), "2 layers, 12 tensors"),
+        (lambda header, tensors: header.update(format="linfdist-exact-1"), "needless tensors: .*head.w2"),
         (lambda header, tensors: tensors.pop("head.b1"), "head.b1"),
-        (lambda header, tensors: tensors.update({"head.w3": tensors["head.w2"] + 1}), "2 layers, 13 tensors"),
+        (
+            lambda header, tensors: tensors.update({"head.w3": tensors["head.w2"] + 1}),
+            r"needless tensors: \['head.w3'\]",
+        ),
         (lambda header, tensors: tensors.update({"head.w1": tensors["head.w1"][:, 1:]}), "head takes 47 features"),
         (
             lambda header, tensors: tensors.update({"head.w1": tensors["head.w1"].int()}),
             "w1 of the head is torch.int32",
         ),
         (lambda header, tensors: tensors.update({"head.w2": tensors["head.w2"].T}), "do not fit together"),
-        (lambda header, tensors: tensors.update({"1.weight": tensors["1.weight"].double()}), "cannot hold"),
+        (lambda header, tensors: tensors.update({"1.weight": tensors["1.weight"].double()}), "weights of layer 1 are"),
         (lambda header, tensors: tensors.update({"1.bias": tensors["1.bias"].double()}), "layer 1 has"),
     ],
 )
@@ -237,7 +238,7 @@ def test_whatever_could_not_be_trusted_of_a_head_is_refused(trained_mlp, tmp_pat
     with pytest.raises(ValueError, match=complaint):
         exact.load(tmp_path / "net")
     (proof,) = exact.certify(trained_mlp.frozen, trained_mlp.images[:1])
-    with pytest.raises(ValueError, match=r"damaged|head") as caught:
+    with pytest.raises(ValueError, match="is no exact network: ") as caught:
         exact.verify(proof.json(), trained_mlp.images[0].numpy(), tmp_path / "net")
     assert "model_sha256" not in str(caught.value)  # it did not come that far
 
@@ -246,7 +247,7 @@ def test_a_plain_network_with_a_head_format_is_refused(trained, tmp_path):
     forged(trained.frozen, tmp_path / "net", lambda header, tensors: header.update(format="linfdist-exact-head-1"))
     with pytest.raises(ValueError, match="head"):
         exact.load(tmp_path / "net")
-    with pytest.raises(ValueError, match="tensors that do not belong to its format"):
+    with pytest.raises(ValueError, match="do not belong to its format"):
         twin.read(tmp_path / "net")
 
 
@@ -259,9 +260,9 @@ def test_bits_beyond_the_inputs(tmp_path):
 def test_other_files_are_refused(trained, tmp_path):
     with pytest.raises(FileNotFoundError, match="linfdist export MODEL --format exact"):
         exact.load(tmp_path / "nothing")
-    with pytest.raises(ValueError, match=r"is no exact network .* its format is None"):
+    with pytest.raises(ValueError, match="is no exact network: its format is None"):
         exact.load(trained.run / "model.safetensors")
-    with pytest.raises(ValueError, match="is no exact network, or is damaged"):
+    with pytest.raises(ValueError, match="is no exact network: its header is"):
         twin.read(trained.run / "model.safetensors")
     tensors, header = load_tensors(trained.file)
     save_tensors(tmp_path / "floats", {**tensors, "0.weight": tensors["0.weight"].float()}, header)

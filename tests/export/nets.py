@@ -12,7 +12,7 @@ SIZES = {"shape": SHAPE, "classes": 5, "width": 11, "depth": 3, "mean": [0.2, 0.
 def filled(network: PixelNet, seed: int = 0) -> PixelNet:
     generator = torch.Generator().manual_seed(seed)
     for name, tensor in network.state_dict().items():
-        if not name.endswith(("std", "mean")) or name.endswith("running_mean"):
+        if name.endswith(("weight", "bias", "running_mean")):
             tensor.copy_(torch.randn(tensor.shape, generator=generator))
     return network.eval()
 

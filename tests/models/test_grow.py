@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from linfdist import data, recipes
-from linfdist.models import ConvDistNetMLP, DistNet, load
-from linfdist.models.grow import add_head, deepen, grow, widen
+from linfdist.models import ConvDistNetMLP, DistNet, Mean, load
+from linfdist.models.grow import add_head, deepen, grow, multiply_classes, widen
+from linfdist.models.rounding import rounding_error
 from linfdist.training import train
 
 SMALL = {"width": 24, "epochs": 3}
@@ -140,3 +141,71 @@ def test_a_head_on_top_of_the_same_features(images):
     assert torch.equal(headed.features(images), network.features(images))
     with pytest.raises(TypeError, match="only a DistNet with hidden layers"):
         add_head(headed, 7)
+
+
+def small(**changes):
+    network = DistNet(
+        **{"shape": (1, 8, 8), "classes": 10, "width": 20, "depth": 3, "mean": [0.5], "std": 0.3, **changes}
+    )
+    with torch.no_grad():
+        network.last.bias.normal_()
+    return network.eval()
+
+
+@pytest.mark.parametrize("per_class", [1, 3])
+@pytest.mark.parametrize("factor", [1, 2, 5])
+@torch.no_grad()
+def test_more_neurons_per_class_are_the_same(images, per_class, factor):
+    network = small(per_class=per_class)
+    larger = multiply_classes(network, factor)
+    assert larger.config == {**network.config, "per_class": factor * per_class}
+    assert torch.equal(larger.features(images), network.features(images))
+    for p in (math.inf, 8.0):
+        assert (larger(images, p) - network(images, p)).abs().max() <= 2 * rounding_error(larger)
+
+
+@torch.no_grad()
+def test_noise_tells_the_neurons_of_a_class_apart():
+    network = small(per_class=2, width=200)
+    before = network.last.weight.unflatten(0, (10, 2))
+    after = multiply_classes(network, 3, noise=0.1).last.weight.unflatten(0, (10, 6))
+    assert torch.equal(after[:, :2], before)
+    assert float((after[:, 2:] - before.repeat(1, 2, 1)).std()) == pytest.approx(0.1, rel=0.05)
+
+
+@torch.no_grad()
+def test_growing_in_every_way_at_once(images):
+    network = small(pool=[1, 2], clip=[0.1, 0.9])
+    larger = {"per_class": 4, "width": 40, "depth": 4}
+    grown = grow(network, {**network.config, **larger})
+    assert grown.config == {**network.config, **larger}
+    assert torch.allclose(grown(images), network(images), rtol=0, atol=1e-3)
+    headed = grow(network, {**add_head(network, 7).config, "width": 40})
+    assert (headed.config["pool"], headed.config["clip"]) == ([1, 2], [0.1, 0.9])
+    assert torch.equal(headed.features(images), network.features(images).repeat(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        ({"per_class": 5}, "per_class: 2 there, 5 here"),
+        ({"per_class": 1}, "per_class: 2 there, 1 here"),
+        ({"pool": [1, 2]}, r"pool: \[\] there, \[1, 2\] here"),
+        ({"clip": [0.1, 0.9]}, r"clip: None there, \[0.1, 0.9\] here"),
+        ({"width": 30}, "width: 20 there, 30 here"),
+    ],
+)
+def test_what_it_cannot_become_is_said(wanted, message):
+    network = small(per_class=2)
+    with pytest.raises(ValueError, match=rf"another shape \({message}\).* more neurons per class by a whole factor"):
+        grow(network, {**network.config, **wanted})
+
+
+def test_networks_that_cannot_grow():
+    network = small()
+    with pytest.raises(TypeError, match="a Mean cannot grow: only DistNet, DistNetMLP, ConvDistNetMLP can"):
+        grow(Mean([network]), network.config)
+    with pytest.raises(TypeError, match="only a DistNet has neurons for each class in its last layer, not DistNetMLP"):
+        multiply_classes(add_head(network, 7), 2)
+    with pytest.raises(ValueError, match="factor = 0"):
+        multiply_classes(network, 0)

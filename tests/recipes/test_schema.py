@@ -4,7 +4,7 @@ from fractions import Fraction
 import pytest
 from pydantic import ValidationError
 
-from linfdist.recipes import Recipe, RecipeError, load, override
+from linfdist.recipes import Recipe, RecipeError, load, override, setting
 
 HINGE = {
     "name": "mine",
@@ -205,3 +205,19 @@ def test_epochs_and_a_phase_contradict_each_other():
 def test_a_setting_without_effect_is_an_error(name, setting):
     with pytest.raises(RecipeError, match="has no effect here"):
         override(load(name), [setting])
+
+
+def test_lists_are_read_from_text_and_written_back():
+    recipe = load("digits-quick").override({"pool": "1, 2,4", "clip": "0.25,0.75", "per_class": "3"})
+    assert (recipe.pool, recipe.clip, recipe.per_class) == ([1, 2, 4], [0.25, 0.75], 3)
+    again = override(load("digits-quick"), [setting(key, getattr(recipe, key)) for key in ("pool", "clip")])
+    assert (again.pool, again.clip) == (recipe.pool, recipe.clip)
+    assert recipe.override({"pool": "[]", "clip": "none"}).pool == []
+    for changes, value in [
+        ({"clip": "0.7,0.3"}, "0.7"),
+        ({"clip": "0.5"}, "0.5"),
+        ({"pool": "0"}, "0"),
+        ({"pool": "x"}, "x"),
+    ]:
+        with pytest.raises(RecipeError, match=value):
+            recipe.override(changes)

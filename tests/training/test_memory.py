@@ -217,3 +217,14 @@ def test_one_class_leaves_no_folder(tmp_path):
     with pytest.raises(ValueError, match="one class"):
         train(recipe, tmp_path / "run", quiet=True)
     assert not (tmp_path / "run").exists()
+
+
+def test_stems_and_averaged_neurons_are_trained_saved_and_certified(tmp_path):
+    digits = ld.data.load("digits", split="train")
+    settings = {"epochs": 8, "width": 96, "pool": [1, 2], "clip": [0.1, 0.9], "per_class": 3}
+    network = ld.train("digits-quick", digits.images, digits.labels, settings=settings)
+    ld.models.save(network, tmp_path / "model.safetensors", {})
+    again, test = ld.load(tmp_path / "model.safetensors"), ld.data.load("digits", split="test")
+    proof = ld.certify(again, test.images[:200] / 255, "0.05", test.labels[:200])
+    assert torch.equal(proof.prediction, network(test.images[:200] / 255).argmax(1))
+    assert proof.certified.float().mean() > 0.3

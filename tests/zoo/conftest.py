@@ -7,7 +7,7 @@ import pytest
 from linfdist import recipes
 from linfdist.evaluate import watch
 from linfdist.training import train
-from linfdist.zoo.add import add
+from tools.zoo_add import add
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
-"""`linfdist zoo`: list, show, add."""
+"""`linfdist zoo`: list and show; and the tool that adds networks."""
 
 import json
+import os
 import shutil
 
 import pytest
@@ -9,6 +10,7 @@ from typer.testing import CliRunner
 from linfdist.cli import app
 from linfdist.numbers import down
 from linfdist.zoo.shelf import card
+from tools.zoo_add import main
 
 
 @pytest.fixture
@@ -53,15 +55,17 @@ def test_errors_are_one_line(invoke, zoo, tmp_path):
     unknown = invoke("show", "mnist", "--folder", zoo)
     assert unknown.exit_code == 1
     assert unknown.stderr.strip() == "error: no network 'mnist' in the zoo: the zoo has digits-0.1"
-    unfinished = invoke("add", tmp_path, "x", "--folder", zoo)
-    assert unfinished.exit_code == 1
-    assert "not the folder of a finished run" in unfinished.stderr
 
 
-def test_add(invoke, run, digits, tmp_path):
-    done = invoke("add", run, "again", "--folder", tmp_path / "zoo", "--results", tmp_path, "--data-dir", digits)
-    assert done.exit_code == 0, done.output
-    assert "certified" in done.output
+def test_add(run, digits, tmp_path, capsys):
+    """The tool of the repository that makes zoos."""
+    assert main([str(tmp_path), "x", "--folder", str(tmp_path / "zoo")]) == 1
+    assert "not the folder of a finished run" in capsys.readouterr().err
+    options = ["--folder", tmp_path / "zoo", "--results", tmp_path, "--data-dir", digits]
+    assert main([str(run), "again", *map(str, options)]) == 0
+    assert "certified at 0.1" in capsys.readouterr().out
     assert {path.name for path in (tmp_path / "zoo").iterdir()} == {"again.json", "again.safetensors"}
-    assert (tmp_path / "zoo" / "again.safetensors").stat().st_mode & 0o777 == 0o644  # others may load it
+    umask = os.umask(0)
+    os.umask(umask)
+    assert (tmp_path / "zoo" / "again.safetensors").stat().st_mode & 0o777 == 0o666 & ~umask  # others may load it
     assert (tmp_path / "curves" / "again.json").exists()

@@ -7,44 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from ..models import PixelNet
-from ..nn import LipschitzModule, Readout
 
 
 def surrogate(network: PixelNet, x: Tensor, p: float) -> Tensor:
-    """The logits (B, classes) of p = inf, bit for bit, with the gradient of distances at p, layer by layer.
-
-    At p = inf the gradient of a distance follows the farthest coordinate alone. To make a distance smaller, though, all
-    coordinates that are nearly as far must move too; those of finite p have weight (|x - w| / y)^(p - 1). Taken in
-    each layer at the values of p = inf, such gradients stay useful down to p = 8, where those of the network as a whole
-    at that p are those of another network.
-    """
-    if p == math.inf:
-        return network(x)
-    if type(network).forward is not PixelNet.forward:  # it may be more than the readout of its body
-        return _straight(network(x.detach()), network(x, p))
-    network.check_images(x)
-    for layer in network.body:
-        x = _through(layer, x, p)
-    return _through(network.readout, x, p)
-
-
-def _through(layer: LipschitzModule | Readout, x: Tensor, p: float) -> Tensor:
-    return _straight(layer(x.detach()), layer(x, p)) if layer.holds_distances else layer(x)
-
-
-def _straight(value: Tensor, smooth: Tensor) -> Tensor:
-    """The first's value with the second's gradient."""
-    return _StraightThrough.apply(value, smooth)
-
-
-class _StraightThrough(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: object, value: Tensor, smooth: Tensor) -> Tensor:
-        return value.view_as(value)
-
-    @staticmethod
-    def backward(ctx: object, *grads: Tensor) -> tuple[None, Tensor]:
-        return None, grads[0]
+    """The logits (B, classes) of p = inf, with the gradient of distances at p, layer by layer: see `PixelNet`."""
+    return network(x) if p == math.inf else network.surrogate(x, p)
 
 
 def gradient(

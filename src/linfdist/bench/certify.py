@@ -10,8 +10,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from torch import Tensor
 
-from linfdist import certify, data, recipes
+from linfdist import data, recipes
 from linfdist.attacks import attack
+from linfdist.certificates import certify
 from linfdist.certificates.chunks import rows_at_once
 from linfdist.eps import parse_eps
 from linfdist.models import DistNet, PixelNet

@@ -10,11 +10,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from torch import Tensor
 
-from linfdist import dist, exact
+from linfdist import exact
 from linfdist.certificates.chunks import rows_at_once
 from linfdist.exact.freeze import to_grid
 from linfdist.exact.network import FrozenLayer, grid_inputs
 from linfdist.models import DistNet
+from linfdist.ops.dist import dist
 from linfdist.ops.exact import dense, sparse
 
 from .timing import Ratio, gain, seconds_by_turn, undisturbed

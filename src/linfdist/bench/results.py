@@ -2,14 +2,13 @@
 
 import dataclasses
 import json
-import os
 import statistics
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from .machine import Machine
+from ..files import write_atomically
+from ..machine import Machine
 
 SCHEMA = 1
 
@@ -102,19 +101,7 @@ class Report:
     def write(self, file: Path) -> None:
         """Write a readable JSON file: either all of it or, if something fails, nothing."""
         content = {"schema": SCHEMA, **_rounded(dataclasses.asdict(self))}
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=file.parent, prefix=f".{file.name}.", delete=False
-        ) as draft:
-            try:
-                json.dump(content, draft, indent=2, ensure_ascii=False)
-                draft.write("\n")
-                draft.flush()
-                os.fsync(draft.fileno())
-                os.chmod(draft.name, 0o644)
-                os.replace(draft.name, file)
-            except BaseException:
-                os.unlink(draft.name)
-                raise
+        write_atomically(file, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
     @staticmethod
     def read(file: Path) -> "Report":
@@ -132,16 +119,6 @@ class Report:
             growth=[Growth(**{**growth, "ratio": Spread(**growth["ratio"])}) for growth in content["growth"]],
             skipped=content["skipped"],
         )
-
-
-def check_writable(file: Path) -> None:
-    """Raise OSError unless `Report.write(file)` can be expected to work: better now than after minutes of measuring."""
-    if file.is_dir():
-        raise IsADirectoryError(f"{file} is a folder, not a file")
-    if not file.parent.is_dir():
-        raise FileNotFoundError(f"the folder {file.parent} does not exist")
-    with tempfile.TemporaryFile(dir=file.parent):
-        pass
 
 
 def _row(content: dict[str, Any]) -> Row:

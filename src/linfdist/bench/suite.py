@@ -9,11 +9,11 @@ from datetime import datetime, timezone
 import torch
 from torch import Tensor
 
-from . import problems
-from .machine import describe_machine, load, usable_cores
-from .problems import Convolution, Linear, Operation
+from ..machine import describe_machine, load, usable_cores
+from . import workloads
 from .results import Growth, Report, Row, Spread, Target
 from .timing import Contender, Race, take_turns, undisturbed
+from .workloads import Convolution, Linear, Operation
 
 # Uniform pixels against normal weights: the maximum lies among the few largest weights of a row, and the engine
 # proves that the others never count and leaves them out. On wide data no weight can be left out.
@@ -49,7 +49,7 @@ Progress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True)
-class Settings:
+class BenchSettings:
     """What to measure, and for how long: `seconds` is for the repetitions, `most` bounds their number."""
 
     threads: int = 2
@@ -63,9 +63,10 @@ class Settings:
     compiled: bool = True
 
     @staticmethod
-    def quick(threads: int) -> "Settings":
+    def quick(threads: int) -> "BenchSettings":
         """Half a minute: fewer repetitions, and smaller batches where a comparison per element needs no more."""
-        return Settings(threads, seconds=14.0, convolution=dataclasses.replace(CONVOLUTION, batch=4), slow_batch=32)
+        smaller = dataclasses.replace(CONVOLUTION, batch=4)
+        return BenchSettings(threads, seconds=14.0, convolution=smaller, slow_batch=32)
 
     def __post_init__(self) -> None:
         if self.threads < 1:
@@ -74,9 +75,9 @@ class Settings:
             raise ValueError(f"threads must be at most the number of cores, {usable_cores()}, got {self.threads}")
 
 
-def run(settings: Settings | None = None, progress: Progress = lambda label, fraction: None) -> Report:
+def run(settings: BenchSettings | None = None, progress: Progress = lambda label, fraction: None) -> Report:
     """Measure everything; `progress` is called with what is being done and the fraction of it that is done."""
-    settings = settings or Settings(threads=min(2, usable_cores()))
+    settings = settings or BenchSettings(threads=min(2, usable_cores()))
     torch.manual_seed(settings.seed)
     load_before = load()
     with undisturbed():
@@ -195,23 +196,23 @@ class _GrowthEntry:
         ]
 
 
-def _entries(settings: Settings, use_compiled: bool) -> list[_Entry]:
+def _entries(settings: BenchSettings, use_compiled: bool) -> list[_Entry]:
     linear, slow = settings.linear, dataclasses.replace(settings.linear, batch=settings.slow_batch)
-    formulas = {p: problems.compiled(p) for p in (math.inf, 8.0)} if use_compiled else {}
+    formulas = {p: workloads.compiled(p) for p in (math.inf, 8.0)} if use_compiled else {}
     entries = []
     for data in DATA:
         rivals = [
-            _Rival("the product", problems.product, linear, RATE, FORWARD),
-            _Rival("torch.cdist", problems.cdist(math.inf), linear, FASTER, OVER_CDIST),
+            _Rival("the product", workloads.product, linear, RATE, FORWARD),
+            _Rival("torch.cdist", workloads.cdist(math.inf), linear, FASTER, OVER_CDIST),
         ]
         if math.inf in formulas:
             rivals.append(_Rival("torch.compile", formulas[math.inf], linear, FASTER))
         entries.append(_linear_entry(settings, "forward", math.inf, data, rivals))
     for p, target in STEP.items():
         for data in DATA if p >= 12 else [AS_SPECIFIED]:
-            rivals = [_Rival("the product", problems.product, linear, TIME, target)]
+            rivals = [_Rival("the product", workloads.product, linear, TIME, target)]
             if p == 8:
-                rivals.append(_Rival("torch.cdist", problems.cdist(p), slow, FASTER, STEP_OVER_CDIST))
+                rivals.append(_Rival("torch.cdist", workloads.cdist(p), slow, FASTER, STEP_OVER_CDIST))
             if p in formulas:
                 rivals.append(_Rival("torch.compile", formulas[p], slow, FASTER))
             entries.append(_linear_entry(settings, "training step", p, data, rivals))
@@ -221,9 +222,9 @@ def _entries(settings: Settings, use_compiled: bool) -> list[_Entry]:
     return entries
 
 
-def _linear_entry(settings: Settings, kind: str, p: float, data: str, rivals: list[_Rival]) -> _Entry:
+def _linear_entry(settings: BenchSettings, kind: str, p: float, data: str, rivals: list[_Rival]) -> _Entry:
     make, linear = _maker(kind), settings.linear
-    contenders = {"engine": make(problems.engine(p), linear, settings.threads)}
+    contenders = {"engine": make(workloads.engine(p), linear, settings.threads)}
     for rival in rivals:
         contenders[rival.name] = make(rival.operation, rival.problem, settings.threads)
     _add_alone(contenders, ["engine", "the product"], settings.threads)
@@ -231,12 +232,12 @@ def _linear_entry(settings: Settings, kind: str, p: float, data: str, rivals: li
     return _Entry(kind, p, data, linear, rivals, race)
 
 
-def _convolution_entry(settings: Settings, kind: str, p: float, data: str) -> _Entry:
+def _convolution_entry(settings: BenchSettings, kind: str, p: float, data: str) -> _Entry:
     make, linear, convolution = _maker(kind), settings.linear, settings.convolution
-    rival = _Rival("the linear op", problems.engine(p), linear, TIME, OVER_LINEAR)
+    rival = _Rival("the linear op", workloads.engine(p), linear, TIME, OVER_LINEAR)
     flat = make(rival.operation, linear, settings.threads)
     contenders = {
-        "engine": make(problems.engine_convolution(p, convolution.padding), convolution, settings.threads),
+        "engine": make(workloads.engine_convolution(p, convolution.padding), convolution, settings.threads),
         rival.name: dataclasses.replace(flat, prepare=lambda _: flat.prepare(linear.draw(DATA[data]))),
     }
     _add_alone(contenders, ["engine"], settings.threads)
@@ -244,20 +245,20 @@ def _convolution_entry(settings: Settings, kind: str, p: float, data: str) -> _E
     return _Entry(f"convolution, {kind}", p, data, convolution, [rival], race)
 
 
-def _growth_race(settings: Settings, kind: str, p: float, data: str) -> _GrowthEntry:
+def _growth_race(settings: BenchSettings, kind: str, p: float, data: str) -> _GrowthEntry:
     make, base = _maker(kind), settings.growth_base
-    contenders = {"base": make(problems.engine(p), base, settings.threads)}
+    contenders = {"base": make(workloads.engine(p), base, settings.threads)}
     for dimension in ("batch", "inputs", "outputs"):
         for factor in (2, 4):
             larger = dataclasses.replace(base, **{dimension: factor * getattr(base, dimension)})
-            contenders[f"{dimension[0].upper()} {factor}"] = make(problems.engine(p), larger, settings.threads)
+            contenders[f"{dimension[0].upper()} {factor}"] = make(workloads.engine(p), larger, settings.threads)
     all_larger = Linear(4 * base.batch, 4 * base.inputs, 4 * base.outputs)
     race = Race(lambda: all_larger.draw(DATA[data]), contenders)
     return _GrowthEntry(kind, p, data, base, race)
 
 
 def _maker(kind: str) -> Callable[[Operation, Linear | Convolution, int], Contender]:
-    return problems.forward if kind == "forward" else problems.training_step
+    return workloads.forward if kind == "forward" else workloads.training_step
 
 
 def _alone(name: str) -> str:
@@ -277,7 +278,7 @@ def _name(p: float) -> str:
 def _why_no_compiler() -> str:
     """Why `torch.compile` does not work here; empty if it does."""
     try:
-        problems.compiled(math.inf)(torch.rand(2, 3), torch.rand(4, 3))
+        workloads.compiled(math.inf)(torch.rand(2, 3), torch.rand(4, 3))
     except (RuntimeError, ImportError, OSError) as error:  # no C++ compiler, no Python headers, ...
         return str(error).splitlines()[0]
     return ""

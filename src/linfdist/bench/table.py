@@ -1,13 +1,4 @@
-"""Results as tables: for the terminal, and as Markdown for the README.
-
-`python -m linfdist.bench.table RESULTS.json` prints Markdown; with `--readme README.md` it replaces what stands in that
-file between the marks `bench:begin` and `bench:end`.
-"""
-
-import argparse
-import os
-import sys
-from pathlib import Path
+"""The results as tables for the terminal."""
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -17,10 +8,7 @@ from rich.text import Text
 from .results import Growth, Mark, Report, Row, Target
 from .suite import AS_SPECIFIED, NOTHING_TO_PRUNE
 
-BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
-
 COLOURS: dict[Mark, str] = {"goal": "green", "floor": "yellow", "missed": "red", "": ""}
-WORDS: dict[Mark, str] = {"goal": " (goal)", "floor": " (floor)", "missed": " (**missed**)", "": ""}
 
 DATA = {
     AS_SPECIFIED: "x uniform in [0, 1] and w standard normal: the engine proves that most weights cannot matter for "
@@ -30,54 +18,15 @@ DATA = {
 }
 
 
-def markdown(report: Report) -> str:
-    """The README's table."""
-    threads = report.settings["threads"]
-    problem = f"float32, {report.rows[0].problem}, {threads} threads"
-    lines = [
-        f"| {problem} | floor | goal | {' | '.join(DATA)} | 1 → {threads} threads{_scaling_target(report)} |",
-        "|---|--:|--:|--:|--:|--:|",
-    ]
-    for pair in _pairs(report.rows):
-        row = next(iter(pair.values()))
-        cells = [f"{_ratio(pair[data])}{WORDS[pair[data].mark]}" if data in pair else "" for data in DATA]
-        scaling = " and ".join(f"{_scaling(row)}×" for row in pair.values() if row.threads_ratio)
-        title = f"p = {row.p} {row.operation}: {row.measure} {row.rival}{_note(row)}"
-        lines.append(f"| {' | '.join([title, *_bounds(row.target), *cells, scaling])} |")
-    machine = report.machine
-    commit = f" ({machine.commit[:12]}{'-dirty' * machine.commit.endswith('-dirty')})" if machine.commit else ""
-    lines += [
-        "",
-        f"{machine.cpu}, {machine.cores} cores, {machine.backend}; torch {machine.torch}, "
-        f"linfdist {machine.linfdist}{commit}, {report.date[:10]}. "
-        f"Medians of ratios, each formed within a repetition that runs every contender once; "
-        f"repetitions: {_repetitions(report)}.",
-        *(f"*{data.capitalize()}*: {text}." for data, text in DATA.items()),
-        *(f"Not measured: {name} ({reason})." for name, reason in report.skipped.items()),
-    ]
-    return "\n".join(lines)
-
-
-def put_into_readme(readme: Path, table: str) -> None:
-    """Replace what stands between the two marks."""
-    text = readme.read_text(encoding="utf-8")
-    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        raise ValueError(f"{readme} must hold {BEGIN} and, after it, {END}, each once")
-    before, rest = text.split(BEGIN)
-    draft = readme.with_name(f".{readme.name}.draft")
-    draft.write_text(f"{before}{BEGIN}\n{table}\n{END}{rest.split(END)[1]}", encoding="utf-8")
-    os.replace(draft, readme)
-
-
 def terminal(report: Report) -> RenderableType:
     """The tables that `linfdist bench` shows."""
     machine, threads = report.machine, report.settings["threads"]
     heading = (
-        f"{machine.cpu}, {threads} of {machine.cores} cores, {machine.backend}; repetitions: {_repetitions(report)}"
+        f"{machine.cpu}, {threads} of {machine.cores} cores, {machine.backend}; repetitions: {repetitions(report)}"
     )
     sections: dict[str, list[Row]] = {}
     for row in report.rows:
-        sections.setdefault(f"{row.operation}: {row.measure} {row.rival}{_note(row)}", []).append(row)
+        sections.setdefault(f"{row.operation}: {row.measure} {row.rival}{note(row)}", []).append(row)
     notes = [Text(f"{data}: {text}", style="dim") for data, text in DATA.items()]
     notes += [Text(f"not measured: {name} ({reason})", style="yellow") for name, reason in report.skipped.items()]
     if report.load and report.load > 0.3:
@@ -85,9 +34,9 @@ def terminal(report: Report) -> RenderableType:
             f"other programs kept {report.load:.1f} cores busy in the minute before: measure again on a quiet machine"
         )
         notes.append(Text(busy, style="yellow"))
-    if _scaling_target(report):
+    if scaling_target(report):
         notes.append(
-            Text(f"1→{threads}: time on one thread over time on {threads}{_scaling_target(report)}", style="dim")
+            Text(f"1→{threads}: time on one thread over time on {threads}{scaling_target(report)}", style="dim")
         )
     tables = [_speed_table(title, rows, threads) for title, rows in sections.items()]
     return Group(Text(f"{heading}\n"), *tables, _growth_table(report.growth), *notes)
@@ -101,12 +50,12 @@ def _speed_table(title: str, rows: list[Row], threads: int) -> Table:
         table.add_column("ms", justify="right", style="dim", no_wrap=True)
         table.add_column(data, justify="right", min_width=13, overflow="fold")
         table.add_column(f"1→{threads}", justify="right")
-    for pair in _pairs(rows):
+    for pair in pairs(rows):
         row = next(iter(pair.values()))
         cells: list[Text] = []
         for data in DATA:
             cells += _cells(pair[data]) if data in pair else [Text(), Text(), Text()]
-        table.add_row(f"p = {row.p}", ", ".join(filter(None, _bounds(row.target))), *cells)
+        table.add_row(f"p = {row.p}", ", ".join(filter(None, bounds(row.target))), *cells)
     return table
 
 
@@ -114,8 +63,8 @@ def _cells(row: Row) -> list[Text]:
     quartiles = f"({row.ratio.lower:.3g}–{row.ratio.upper:.3g})"
     return [
         Text(f"{row.engine_ms.median:.0f}" if row.engine_ms.median >= 100 else f"{row.engine_ms.median:.3g}"),
-        Text.assemble((_ratio(row), COLOURS[row.mark]), " ", (quartiles, "dim")),
-        Text(_scaling(row), style=COLOURS[row.threads_mark]),
+        Text.assemble((ratio(row), COLOURS[row.mark]), " ", (quartiles, "dim")),
+        Text(scaling(row), style=COLOURS[row.threads_mark]),
     ]
 
 
@@ -141,58 +90,45 @@ def _table(title: str) -> Table:
     return Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
 
 
-def _pairs(rows: list[Row]) -> list[dict[str, Row]]:
-    """The rows that differ only in their data, by data."""
+def pairs(rows: list[Row]) -> list[dict[str, Row]]:
+    """Put the rows together that differ only in their data."""
     pairs: dict[tuple[str, str, str], dict[str, Row]] = {}
     for row in rows:
         pairs.setdefault((row.operation, row.p, row.rival), {})[row.data] = row
     return list(pairs.values())
 
 
-def _note(row: Row) -> str:
+def note(row: Row) -> str:
+    """Say on which problem the rival ran, if on a smaller one."""
     smaller = row.rival.startswith("torch.") and row.rival_problem != row.problem
     return f", per element ({row.rival_problem.split(',')[0]} there)" if smaller else ""
 
 
-def _bounds(target: Target | None) -> tuple[str, str]:
+def bounds(target: Target | None) -> tuple[str, str]:
+    """Write floor and goal of a ratio."""
     if target is None:
         return "", ""
     sign = "≥" if target.higher_is_better else "≤"
     return f"{sign} {target.floor:g}", f"{sign} {target.goal:g}"
 
 
-def _ratio(row: Row) -> str:
+def ratio(row: Row) -> str:
+    """Write the ratio with three digits."""
     return f"{row.ratio.median:.3g}"
 
 
-def _scaling(row: Row) -> str:
+def scaling(row: Row) -> str:
+    """Write what more threads gain."""
     return f"{row.threads_ratio.median:.2f}" if row.threads_ratio else ""
 
 
-def _scaling_target(report: Report) -> str:
+def scaling_target(report: Report) -> str:
+    """Write what more threads should gain."""
     target = report.rows[0].threads_target
-    return f" (floor {_bounds(target)[0]}, goal {_bounds(target)[1]})" if target else ""
+    return f" (floor {bounds(target)[0]}, goal {bounds(target)[1]})" if target else ""
 
 
-def _repetitions(report: Report) -> str:
+def repetitions(report: Report) -> str:
+    """Write how often everything was run."""
     counts = {row.repetitions for row in report.rows}
     return f"{min(counts)}" if len(counts) == 1 else f"{min(counts)} to {max(counts)}"
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m linfdist.bench.table", description="Results as a Markdown table.")
-    parser.add_argument("results", type=Path, help="a file that `linfdist bench --json` wrote")
-    parser.add_argument("--readme", type=Path, help="put the table between this file's marks instead of printing it")
-    arguments = parser.parse_args()
-    try:
-        table = markdown(Report.read(arguments.results))
-        if arguments.readme:
-            put_into_readme(arguments.readme, table)
-        else:
-            print(table)
-    except (OSError, ValueError) as error:
-        sys.exit(f"error: {error}")
-
-
-if __name__ == "__main__":
-    main()

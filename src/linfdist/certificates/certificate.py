@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..eps import parse_eps
 from ..models import PixelNet, as_network
+from ..models.rounding import flush_error, rounding_error
 from ..numbers import round_down, round_up
 from .box import BoxProof
 from .checks import check_eps, check_images, check_labels, check_network, check_plain
@@ -17,7 +18,6 @@ from .chunks import rows_at_once
 from .margin import FeatureMargin, LogitMargin
 from .proof import Proof, largest_of
 from .radius import largest_proved
-from .rounding import flush_error, rounding_error
 
 METHODS = ("margin", "box", "milp")
 Eps = str | float | Fraction | Tensor

@@ -21,12 +21,6 @@ def check_network(network: PixelNet) -> None:
         raise ValueError("global forward hooks are registered, which can change what a network computes: remove them")
     for name, module in _declared(type(network).__name__, network):
         _check_module(name, module)
-    other = [name for name in COMPOSED if getattr(type(network), name) is not getattr(PixelNet, name)]
-    if other:
-        raise TypeError(
-            f"{type(network).__name__} has its own {', '.join(other)}: a network is the readout of its body, and "
-            "certificates hold for nothing else"
-        )
     _check_tensors(network)
     if network.classes < 2:
         raise ValueError("a network with one class has no second one to tell it from: nothing can be certified")
@@ -70,8 +64,19 @@ def _check_module(name: str, module: nn.Module) -> None:
     replaced = sorted(vars(module).keys() & frozenset(dir(type(module))))
     if replaced:
         raise ValueError(f"{name} has its own {', '.join(replaced)} in place of its class's: nothing is known of that")
+    if isinstance(module, PixelNet):
+        _check_composed(name, module)
     if isinstance(module, Contract):
         module.check(name)
+
+
+def _check_composed(name: str, network: PixelNet) -> None:
+    other = [each for each in COMPOSED if getattr(type(network), each) is not getattr(PixelNet, each)]
+    if other:
+        raise TypeError(
+            f"{name} has its own {', '.join(other)}: a network is the readout of its body, and certificates hold for "
+            "nothing else"
+        )
 
 
 def _check_tensors(network: PixelNet) -> None:

@@ -1,7 +1,5 @@
 """How many images go through a network at once."""
 
-import math
-
 from ..models import PixelNet
 
 ROWS = 512  # enough for the kernels to be at their best
@@ -10,5 +8,4 @@ ELEMENTS = 1 << 24  # of the largest activation of a chunk: boxes hold a handful
 
 def rows_at_once(network: PixelNet) -> int:
     """So many that scratch memory stays at a few hundred megabytes."""
-    largest = max(math.prod(shape) for shape in network.body.shapes(network.shape))
-    return max(1, min(ROWS, ELEMENTS // largest))
+    return max(1, min(ROWS, ELEMENTS // network.elements()))

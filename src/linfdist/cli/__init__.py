@@ -1,9 +1,10 @@
-"""The `linfdist` command: one verb a file."""
+"""The `linfdist` command: one file per verb, and one place for errors (`boundary.py`)."""
 
 import typer
 
 from . import data, recipes, zoo
 from .bench import bench
+from .boundary import Verbs
 from .certify import certify
 from .evaluate import evaluate
 from .export import export
@@ -14,6 +15,7 @@ from .train import train
 from .verify import verify
 
 app = typer.Typer(
+    cls=Verbs,
     help="l_inf-dist networks: image classifiers whose robustness is proved.",
     no_args_is_help=True,
     add_completion=False,
@@ -34,4 +36,5 @@ app.add_typer(zoo.app, name="zoo")
 
 
 def main() -> None:
+    """Run the command, as the installed script does."""
     app(prog_name="linfdist")

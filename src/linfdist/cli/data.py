@@ -1,4 +1,4 @@
-"""`linfdist data`: which data sets there are, and getting them."""
+"""`linfdist data`: list the data sets, and fetch them."""
 
 import time
 from pathlib import Path
@@ -9,17 +9,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from linfdist.data import NAMES, DataError, data_root, info
+from linfdist.data import NAMES, data_root, info
 from linfdist.data import fetch as fetch_data
 
-app = typer.Typer(help="Data sets: list them, fetch them.", no_args_is_help=True)
+from .boundary import say
+from .options import DataDir
 
-DataDir = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="DIR", help="Where data sets are.", show_default="$LINFDIST_DATA, else the platform's cache folder"
-    ),
-]
+app = typer.Typer(help="Data sets: list them, fetch them.", no_args_is_help=True)
 
 
 @app.command("list")
@@ -41,12 +37,11 @@ def list_(data_dir: DataDir = None) -> None:
             str(facts.num_classes),
             f"[green]{_size(files)}[/]" if stored else "[dim]no[/]",
         )
-    console = Console()
-    console.print(table)
+    Console().print(table)
     lines = [f"{name}: {info(name).terms}" for name in NAMES if info(name).terms]
     lines.append(f"stored in {root}")
-    lines.append("own images: a folder `class/image.png`, given by its path")
-    console.print("\n" + "\n".join(lines), markup=False, highlight=False, soft_wrap=True)
+    lines.append("your own images: give the path of a folder `class/image.png`")
+    say("\n" + "\n".join(lines))
 
 
 def _size(files: list[Path]) -> str:
@@ -65,16 +60,9 @@ def fetch(
         raise typer.BadParameter(
             f"unknown data set {', '.join(unknown)}; choose from {', '.join(NAMES)}", param_hint="NAME"
         )
-    console = Console()
     for name in names:
         start = time.monotonic()
-        try:
-            fetched = fetch_data(name, data_dir)
-        except DataError as error:
-            Console(stderr=True).print(f"error: {error}", style="red", markup=False, highlight=False)
-            raise typer.Exit(1) from error
+        fetched = fetch_data(name, data_dir)
         seconds = time.monotonic() - start
         what = f"fetched in {seconds:.1f} s" if fetched.fresh else "stored already, intact"
-        console.print(
-            f"{name}: {what}, {fetched.folder} (from {fetched.source})", markup=False, highlight=False, soft_wrap=True
-        )
+        say(f"{name}: {what}, {fetched.folder} (from {fetched.source})")

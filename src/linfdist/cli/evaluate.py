@@ -1,4 +1,4 @@
-"""`linfdist evaluate`: clean, attacked and certified accuracy of a network, one row per image."""
+"""`linfdist evaluate`: measure clean, attacked and certified accuracy, one row per image."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,16 +10,18 @@ from rich.table import Table
 
 from linfdist import data
 from linfdist.eps import parse_eps
-from linfdist.evaluate import BATCH, METHODS, Evaluation, Shard, Violated, parse_attacks
+from linfdist.evaluate import BATCH, METHODS, Evaluation, Shard, parse_attacks
 from linfdist.evaluate import evaluate as run
 from linfdist.numbers import down, nearest, share, up
 from linfdist.training.distributed import is_first
 
-from .sources import open_source
+from .boundary import say
+from .model import open_model
+from .options import DataDir, ModelPath
 
 
 def evaluate(
-    source: Annotated[Path, typer.Argument(metavar="MODEL_OR_RUN", help="A model.safetensors, or a run's folder.")],
+    model: ModelPath,
     eps: Annotated[
         str | None, typer.Option(metavar="E", help="Radius, e.g. 0.3 or 8/255.", show_default="the recipe's")
     ] = None,
@@ -39,46 +41,35 @@ def evaluate(
     batch: Annotated[
         int, typer.Option(metavar="N", help="Images at a time; a stopped evaluation loses one batch.")
     ] = BATCH,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Begin anew, and replace what --out holds.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start afresh, and replace what --out holds.")] = False,
     out: Annotated[Path | None, typer.Option(metavar="DIR", show_default="the run's folder")] = None,
-    data_dir: Annotated[Path | None, typer.Option(metavar="DIR", help="Where data sets are.")] = None,
+    data_dir: DataDir = None,
 ) -> None:
-    """Write rows.jsonl and summary.json, and show the summary. Stopped at any moment, the same command goes on."""
-    try:
-        attacks = parse_attacks(attack or [])
-        part = Shard.parse(shard) if shard is not None else Shard.of_this_process()
-        opened = open_source(source)
-        name, radius = opened.data(dataset), opened.eps(eps)
-        parse_eps(radius)  # before the data are fetched
-        target = out or opened.folder
-        result = run(
-            opened.network, data.load(name, split=split, data_dir=data_dir), radius, target, opened.model_file,
-            split=split, limit=limit, method=method, attacks=attacks, shard=part, batch=batch, fresh=fresh,
-            show_progress=is_first(),
-        )  # fmt: skip
-    except KeyboardInterrupt:
-        _say("stopped: what was finished is kept, the same command without --fresh goes on from there")
-        raise typer.Exit(130) from None
-    except (ImportError, OSError, TypeError, ValueError, Violated, data.DataError) as error:
-        _say(f"error: {error}")
-        raise typer.Exit(1) from None
+    """Write rows.jsonl and summary.json, and show the summary. Stopped at any moment, the same command resumes."""
+    attacks = parse_attacks(attack or [])
+    part = Shard.parse(shard) if shard is not None else Shard.of_this_process()
+    opened = open_model(model)
+    name, radius = opened.data(dataset), opened.eps(eps)
+    parse_eps(radius)  # before the data are fetched
+    target = out or opened.folder
+    result = run(
+        opened.network, data.load(name, split=split, data_dir=data_dir), radius, target, opened.file,
+        split=split, limit=limit, method=method, attacks=attacks, shard=part, batch=batch, fresh=fresh,
+        show_progress=is_first(),
+    )  # fmt: skip
     _show(result, target)
 
 
-def _say(text: str) -> None:
-    Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
-
-
 def _show(result: Evaluation, target: Path) -> None:
-    console, summary = Console(), result.summary
+    summary = result.summary
     if "shard" in summary:
         others = f"not yet: {', '.join(result.waiting)}" if result.waiting else "another process has put all together"
         text = f"shard {summary['shard']} is finished, {summary['n']:,} images; {others}"
     else:
-        console.print(table(summary))
+        Console().print(table(summary))
         text = f"rows and summary {'were finished before' if result.before else 'are'} in {target}"
-        text += ": --fresh begins anew" if result.before else ""
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+        text += ": --fresh starts afresh" if result.before else ""
+    say(text)
 
 
 def table(summary: dict[str, Any]) -> Table:

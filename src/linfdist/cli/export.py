@@ -1,10 +1,8 @@
-"""`linfdist export`: a trained network in another form."""
+"""`linfdist export`: write a trained network in another form."""
 
-from collections.abc import Callable
-from dataclasses import replace
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import typer
@@ -12,16 +10,17 @@ from rich.console import Console
 from rich.table import Table
 
 from linfdist import data, exact
-from linfdist.eps import parse_eps
-from linfdist.exact.report import Comparison, compare
-from linfdist.models import DistNet, DistNetMLP, PixelNet
+from linfdist.exact.report import Comparison, with_accuracy
+from linfdist.files import check_writable
 from linfdist.numbers import down, nearest, percent, up
 
-from .sources import Source, open_source
+from .boundary import say
+from .model import Model, open_model
+from .options import DataDir, ModelPath
 
 
 class Format(str, Enum):
-    """What can be written."""
+    """The forms that can be written."""
 
     exact = "exact"
     onnx = "onnx"
@@ -38,7 +37,7 @@ FILES = {
 
 
 def export(
-    path: Annotated[Path, typer.Argument(metavar="MODEL", help="A model.safetensors, or a run's folder.")],
+    path: ModelPath,
     form: Annotated[
         Format,
         typer.Option("--format", help="exact: integers, pruned without loss (a head: float64)."),
@@ -60,34 +59,37 @@ def export(
         typer.Option(metavar="LEAST LARGEST", help="Two images: the range of each pixel.", show_default="all images"),
     ] = None,
     dataset: Annotated[
-        str | None, typer.Option("--data", metavar="NAME", help="To compare on.", show_default="the recipe's")
+        str | None, typer.Option("--data", metavar="NAME", help="The data to compare on.", show_default="the recipe's")
     ] = None,
     eps: Annotated[
         str | None, typer.Option(metavar="E", help="Radius to compare at.", show_default="the recipe's")
     ] = None,
     limit: Annotated[int | None, typer.Option(metavar="N", min=1, help="Compare on the first N images only.")] = None,
-    data_dir: Annotated[Path | None, typer.Option(metavar="DIR", help="Where data sets are.")] = None,
+    data_dir: DataDir = None,
 ) -> None:
     """Write a network for use elsewhere. `exact` also reports what rounding to integers and pruning did to it."""
-    try:
-        source = open_source(path)
-        target = out or source.folder / FILES[form]
-        if out is None:
-            target.parent.mkdir(parents=True, exist_ok=True)  # a network of the zoo has no folder yet
-        if form in (Format.onnx, Format.torch):
-            _only_for_exact(form, k=k, domain=domain, data=dataset, eps=eps, limit=limit)
-            _exporter(form)(source.network, target)
+    model = open_model(path)
+    target = out or model.folder / FILES[form]
+    if out is None:
+        target.parent.mkdir(parents=True, exist_ok=True)  # a network of the zoo has no folder yet
+    check_writable(target)
+    if form in (Format.onnx, Format.torch):
+        if isinstance(model.network, exact.FrozenNet):
+            raise ValueError(f"--format {form.value} is for float networks, and {path} is exact: take onnx-exact")
+        _only_for_exact(form, k=k, domain=domain, data=dataset, eps=eps, limit=limit)
+        from linfdist.export import to_onnx, to_torch_export  # what they need is an extra
+
+        (to_onnx if form is Format.onnx else to_torch_export)(model.network, target)
+    else:
+        frozen, compared = _freeze(model, k, domain, dataset, eps, limit, data_dir)
+        if form is Format.exact:
+            exact.save(frozen, target)
         else:
-            frozen, compared = _freeze(source, k, domain, dataset, eps, limit, data_dir)
-            if form is Format.exact:
-                exact.save(frozen, target)
-            else:
-                _exact_onnx(frozen, target)
-            _show(frozen, compared, source, target if form is Format.exact else None)
-    except (ImportError, OSError, TypeError, ValueError, data.DataError) as error:
-        Console(stderr=True).print(f"error: {error}", markup=False, soft_wrap=True)
-        raise typer.Exit(1) from None
-    Console().print(f"written: {target}", markup=False, highlight=False, soft_wrap=True)
+            from linfdist.export import exact_to_onnx
+
+            exact_to_onnx(frozen, target)
+        _show(frozen, compared, model, target if form is Format.exact else None)
+    say(f"written: {target}")
 
 
 def _only_for_exact(form: Format, **options: object) -> None:
@@ -96,20 +98,14 @@ def _only_for_exact(form: Format, **options: object) -> None:
         raise ValueError(f"{', '.join(given)}: only for --format exact and onnx-exact, not for {form.value}")
 
 
-def _exporter(form: Format) -> Callable[[PixelNet, Path], None]:
-    from linfdist.export import to_onnx, to_torch_export  # what they need is an extra
-
-    return to_onnx if form is Format.onnx else to_torch_export
-
-
-def _exact_onnx(frozen: exact.FrozenNet, target: Path) -> None:
-    from linfdist.export import exact_to_onnx
-
-    exact_to_onnx(frozen, target)
+def _only_for_floats(**options: object) -> None:
+    given = [f"--{name}" for name, value in options.items() if value is not None]
+    if given:
+        raise ValueError(f"{', '.join(given)}: only for float networks; this one is exact already")
 
 
 def _freeze(
-    source: Source,
+    model: Model,
     k: int | None,
     domain: tuple[Path, Path] | None,
     dataset: str | None,
@@ -117,40 +113,28 @@ def _freeze(
     limit: int | None,
     data_dir: Path | None,
 ) -> tuple[exact.FrozenNet, tuple[str, Comparison] | None]:
-    """The frozen network; with a data set, also what it is compared on, and the comparison."""
-    network = source.network
+    """Freeze the network and, if there is a data set, compare it with the float one; the comparison has a title."""
+    network: Any = model.network  # of which kind, `freeze` checks
+    if isinstance(network, exact.FrozenNet):
+        _only_for_floats(k=k, domain=domain, data=dataset, eps=eps, limit=limit)
+        return network, None
     bounds = None
     if domain is not None:
         least, largest = (data.read_image(path, network.shape[0]) for path in domain)
         bounds = (least, largest)
-    recipe = source.recipe
-    frozen = exact.freeze(network, k, bounds, {"recipe": recipe and recipe.name})
-    assert isinstance(network, DistNet | DistNetMLP)
-    if recipe is None and (dataset is None or eps is None):
+    frozen = exact.freeze(network, k, bounds, {"recipe": model.recipe and model.recipe.name})
+    if model.recipe is None and (dataset is None or eps is None):
         if dataset is not None or eps is not None or limit is not None:
-            raise ValueError(f"{source.folder} has no recipe.json: to compare accuracies, give --data and --eps")
+            raise ValueError(f"{model.folder} has no recipe.json: to compare accuracies, give --data and --eps")
         return frozen, None
-    name, radius = source.data(dataset), source.eps(eps)
-    images = data.load(name, split="test", data_dir=data_dir)
-    part = slice(0, limit)
-    compared = compare(network, frozen, images.images[part], images.labels[part], parse_eps(radius))
-    measured = {
-        "data": images.name,
-        "split": "test",
-        "n": compared.n,
-        "eps": radius,
-        "clean": 100 * compared.clean[1] / compared.n,
-        "certified": 100 * compared.certified[1] / compared.n,
-        "float_clean": 100 * compared.clean[0] / compared.n,
-        "float_certified": 100 * compared.certified[0] / compared.n,
-    }
+    name, radius = model.data(dataset), model.eps(eps)
+    frozen, compared = with_accuracy(frozen, network, data.load(name, "test", data_dir), radius, limit)
     how = "by the margin" if compared.method == "margin" else "by boxes"
-    title = f"{name} test, {compared.n:,} images, eps = {radius}, {how}"
-    return replace(frozen, facts={**frozen.facts, "accuracy": measured}), (title, compared)
+    return frozen, (f"{name} test, {compared.n:,} images, eps = {radius}, {how}", compared)
 
 
-def _show(frozen: exact.FrozenNet, compared: tuple[str, Comparison] | None, source: Source, file: Path | None) -> None:
-    """The freeze report. Bounds are rounded up, and what is proved is rounded down."""
+def _show(frozen: exact.FrozenNet, compared: tuple[str, Comparison] | None, model: Model, file: Path | None) -> None:
+    """Show what freezing did. Bounds are rounded up, what is proved is cut off after two digits."""
     console, facts = Console(), frozen.facts
     distance = f"at most {up(facts['distance'], 6)}"
     if frozen.head is None:
@@ -169,15 +153,15 @@ def _show(frozen: exact.FrozenNet, compared: tuple[str, Comparison] | None, sour
     lines.add_row("neurons removed", _share(facts["neurons"], facts["neurons_kept"]))
     lines.add_row("distance to float", f"{distance}, any logit, any image")
     if file is not None:
-        before, after = source.model_file.stat().st_size, file.stat().st_size
+        before, after = model.file.stat().st_size, file.stat().st_size
         lines.add_row("file", f"{after:,} bytes, {before / after:.1f} times smaller than {before:,}")
     console.print(lines)
-    console.print(f"sha256 {frozen.sha256}", markup=False, highlight=False, soft_wrap=True)
+    say(f"sha256 {frozen.sha256}")
     if compared is None:
-        console.print("accuracy not compared: no recipe beside the model, and no --data and --eps", markup=False)
+        say("accuracy not compared: no recipe beside the model, and no --data and --eps")
         return
     title, values = compared
-    console.print(title, markup=False, highlight=False, soft_wrap=True)
+    say(title)
     table = Table()
     for heading in ("", "clean", "certified"):
         table.add_column(heading, justify="right")

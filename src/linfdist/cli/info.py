@@ -1,4 +1,4 @@
-"""`linfdist info`: what can run here."""
+"""`linfdist info`: show what can run here."""
 
 import torch
 from rich.console import Console
@@ -6,7 +6,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import linfdist as ld
-from linfdist.bench.machine import OVERRIDES, backend_in_use, cpu_model, overrides, usable_cores
+from linfdist.machine import OVERRIDES, backend_in_use, cpu_model, overrides, usable_cores
 
 
 def info() -> None:

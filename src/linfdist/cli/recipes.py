@@ -1,4 +1,4 @@
-"""`linfdist recipes`: the recipes that come with the package."""
+"""`linfdist recipes`: list and show the recipes that come with the package."""
 
 from typing import Annotated
 
@@ -10,6 +10,9 @@ from rich.syntax import Syntax
 from rich.table import Table
 
 from linfdist import recipes
+
+from .boundary import checking
+from .options import Changes
 
 app = typer.Typer(help="Show the recipes: one per published run, and laptop-size ones.", no_args_is_help=True)
 WIDE = 120  # columns of a terminal that has room for the network and the loss
@@ -33,19 +36,13 @@ def list_() -> None:
 @app.command()
 def show(
     name: Annotated[str, typer.Argument(help="A recipe's name, or the path of its .toml file.")],
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Another value for a key; repeatable.")
-    ] = None,
+    settings: Changes = None,
 ) -> None:
     """Print a recipe in full, every key with its meaning; the output is a recipe file."""
-    try:
+    with checking("NAME"):
         recipe = recipes.load(name)
-    except recipes.RecipeError as error:
-        raise typer.BadParameter(str(error), param_hint="NAME") from error
-    try:
+    with checking("--set"):
         recipe = recipes.override(recipe, settings or [])
-    except recipes.RecipeError as error:
-        raise typer.BadParameter(str(error), param_hint="--set") from error
     text, console = recipes.to_toml(recipe), Console()
     if console.is_terminal:
         console.print(Syntax(text, "toml", background_color="default", word_wrap=True))

@@ -1,13 +1,14 @@
-"""`linfdist report`: a run as one page to show, and its charts as PNGs."""
+"""`linfdist report`: show a run as one page, and its charts as PNGs."""
 
 import webbrowser
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from linfdist.report import write
+
+from .boundary import say
 
 
 def report(
@@ -16,11 +17,7 @@ def report(
     open_: Annotated[bool, typer.Option("--open", help="Show the page in the browser.")] = False,
 ) -> None:
     """Write report.html, one self-contained page, and the charts as PNGs. Needs matplotlib, the extra `report`."""
-    try:
-        page = write(run, out)
-    except (ImportError, OSError, ValueError) as error:
-        Console(stderr=True).print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
-        raise typer.Exit(1) from None
-    Console().print(f"report: {page}", markup=False, highlight=False, soft_wrap=True)
+    page = write(run, out)
+    say(f"report: {page}")
     if open_:
         webbrowser.open(page.resolve().as_uri())

@@ -1,4 +1,4 @@
-"""`linfdist reproduce`: a table of the paper, run here and shown beside the published numbers."""
+"""`linfdist reproduce`: run a table of the paper here, and show it beside the published numbers."""
 
 from pathlib import Path
 from typing import Annotated, cast
@@ -8,14 +8,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from linfdist.data import DataError
-from linfdist.evaluate import Violated
 from linfdist.recipes import setting
 from linfdist.reproduce.compare import ComparedTable, compare
 from linfdist.reproduce.plan import SCALES, Scale, numbers
 from linfdist.reproduce.rows import read_rows
 from linfdist.reproduce.run import Job, jobs, missing, run
-from linfdist.training import Diverged, Interrupted
+
+from .boundary import say
+from .options import DataDir, Quiet
 
 TABLES = {f"table{number}": number for number in numbers()}
 
@@ -26,57 +26,44 @@ def reproduce(
         str, typer.Option(metavar="|".join(SCALES), help="Recipes as published, or small ones for two cores.")
     ] = "laptop",
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="For the runs.", show_default="runs/TABLE-SCALE")
+        Path | None, typer.Option(metavar="DIR", help="The folder for the runs.", show_default="runs/TABLE-SCALE")
     ] = None,
     rows_file: Annotated[
-        Path | None, typer.Option("--rows", metavar="FILE", help="For the results.", show_default="DIR/rows.jsonl")
+        Path | None,
+        typer.Option("--rows", metavar="FILE", help="The file for results.", show_default="DIR/rows.jsonl"),
     ] = None,
     seeds: Annotated[int, typer.Option(metavar="N", help="Runs of each row.")] = 1,
     only: Annotated[
         list[str] | None, typer.Option(metavar="ROW", help="Only this recipe; repeatable.", show_default="all")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be run, and show what is there.")] = False,
-    data_dir: Annotated[Path | None, typer.Option(metavar="DIR", help="Where data sets are.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="One line an epoch, no progress bar.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would run; show what is there.")] = False,
+    data_dir: DataDir = None,
+    quiet: Quiet = False,
 ) -> None:
-    """Train and evaluate what has no result yet, then show the table. Stopped, the same command goes on."""
+    """Train and evaluate what has no result yet, then show the table. Stopped, the same command resumes."""
     if table not in TABLES:
         raise typer.BadParameter(f"{table!r} is not one of {', '.join(TABLES)}", param_hint="TABLE")
     if scale not in SCALES:
         raise typer.BadParameter(f"{scale!r} is not one of {', '.join(SCALES)}", param_hint="--scale")
     number, chosen, folder = TABLES[table], cast(Scale, scale), out or Path("runs") / f"{table}-{scale}"
     file = rows_file or folder / "rows.jsonl"
-    try:
-        wanted = jobs(number, chosen, seeds, only or [])
-        if dry_run:
-            rows = read_rows(file)
-            _announce(wanted, missing(wanted, rows))
-        else:
-            rows = run(wanted, folder, file, data_dir, quiet, _say)
-    except Interrupted as stop:
-        _say(str(stop).split(";")[0] + "; the same command goes on from here", error=True)
-        raise typer.Exit(130) from None
-    except KeyboardInterrupt:
-        _say("stopped: the same command goes on from here", error=True)
-        raise typer.Exit(130) from None
-    except (DataError, Diverged, OSError, ValueError, Violated) as error:
-        _say(f"error: {error}", error=True)
-        raise typer.Exit(1) from None
+    wanted = jobs(number, chosen, seeds, only or [])
+    if dry_run:
+        rows = read_rows(file)
+        _announce(wanted, missing(wanted, rows))
+    else:
+        rows = run(wanted, folder, file, data_dir, quiet, say)
     Console().print(show(compare(number, chosen, rows)))
 
 
 def _announce(wanted: list[Job], left: list[Job]) -> None:
     for job in wanted:
         settings = " ".join(setting(key, value) for key, value in job.planned.settings.items())
-        _say(f"{'to run' if job in left else 'done  '}  {job.name}  {settings}".rstrip())
-
-
-def _say(text: str, error: bool = False) -> None:
-    Console(stderr=error).print(text, markup=False, highlight=False, soft_wrap=True)
+        say(f"{'to run' if job in left else 'done  '}  {job.name}  {settings}".rstrip())
 
 
 def show(comparison: ComparedTable) -> Table:
-    """For a terminal."""
+    """Lay the comparison out for a terminal."""
     shown = Table(title=escape(comparison.title), box=None, padding=(0, 2, 0, 0))
     for k, heading in enumerate(comparison.headings):
         number = k >= comparison.words

@@ -1,4 +1,4 @@
-"""`linfdist zoo`: the trained networks that come with the package."""
+"""`linfdist zoo`: list and show the trained networks that come with the package."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,15 +9,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from linfdist.data import DataError
-from linfdist.evaluate import Violated
 from linfdist.numbers import down, nearest, up, written
 from linfdist.recipes import Recipe, command
 from linfdist.reproduce.beside import paper_certified
 from linfdist.zoo import card, names
-from linfdist.zoo.add import add as put
 from linfdist.zoo.cards import Card
 from linfdist.zoo.shelf import FILES
+
+from .boundary import say
 
 app = typer.Typer(help="Trained networks, ready to load: what they are and what was measured.", no_args_is_help=True)
 Folder = Annotated[Path | None, typer.Option(metavar="DIR", help="Another zoo.", show_default="the package's own")]
@@ -30,7 +29,7 @@ def list_(folder: Folder = None) -> None:
     for heading in ("clean", "certified", "paper", "MB"):
         table.add_column(heading, justify="right")
     for name in names(folder):
-        each = _card(name, folder)
+        each = card(name, folder)
         paper = paper_certified(each.data, each.eps, each.recipe["model"])
         size = ((folder or FILES) / f"{name}.safetensors").stat().st_size
         table.add_row(
@@ -40,13 +39,13 @@ def list_(folder: Folder = None) -> None:
     if table.row_count:
         Console().print(table)
     else:
-        Console().print(f"no networks in {folder or FILES}", markup=False, highlight=False, soft_wrap=True)
+        say(f"no networks in {folder or FILES}")
 
 
 @app.command()
 def show(name: Annotated[str, typer.Argument(metavar="NAME")], folder: Folder = None) -> None:
     """Show the card of a network."""
-    each = _card(name, folder)
+    each = card(name, folder)
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
@@ -55,42 +54,8 @@ def show(name: Annotated[str, typer.Argument(metavar="NAME")], folder: Folder = 
     Console().print(table)
 
 
-@app.command()
-def add(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")],
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Such as mnist-0.3-mlp.")],
-    folder: Folder = None,
-    results: Annotated[Path, typer.Option(metavar="DIR", help="Where its curves are kept.")] = Path("results"),
-    hours: Annotated[
-        float | None, typer.Option(metavar="H", min=0, help="Of training in all.", show_default="the run's own")
-    ] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace the network of that name.")] = False,
-    data_dir: Annotated[Path | None, typer.Option(metavar="DIR", help="Where data sets are.")] = None,
-) -> None:
-    """For developers: round a network to 16 bits, measure what comes out on the test set, write file and card."""
-    try:
-        put(run, name, folder, results, data_dir, hours, replace, show_progress=True)
-    except KeyboardInterrupt:
-        raise _fail("stopped: the same command goes on from here", 130) from None
-    except (DataError, OSError, ValueError, Violated) as error:
-        raise _fail(f"error: {error}") from None
-    show(name, folder)
-
-
-def _card(name: str, folder: Path | None) -> Card:
-    try:
-        return card(name, folder)
-    except (OSError, ValueError) as error:
-        raise _fail(f"error: {error}") from None
-
-
-def _fail(text: str, code: int = 1) -> typer.Exit:
-    Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
-    return typer.Exit(code)
-
-
 def _lines(each: Card) -> dict[str, str]:
-    """What is proved is never rounded up, what survives attacks never down."""
+    """List what a card says. What is proved is never rounded up, what survives attacks never down."""
     recipe = each.recipe
     return {
         "name": each.name,

@@ -1,9 +1,9 @@
-"""Image data sets, whole in memory as uint8: fetched, verified, stored once, loaded at once."""
+"""Image data sets, whole in memory as uint8: fetched and verified once, stored, then loaded at once."""
 
-from .augment import Augment, augment, centre_crop
+from .augment import Augment, augment
 from .base import DataError, Dataset, Info
-from .catalogue import NAMES, Fetched, fetch, info, load
-from .folder import read_image
+from .catalogue import NAMES, Fetched, fetch, info, load, stored_classes
+from .images import image_files, read_image, read_images
 from .store import data_root
 
 __all__ = [
@@ -14,10 +14,12 @@ __all__ = [
     "Fetched",
     "Info",
     "augment",
-    "centre_crop",
     "data_root",
     "fetch",
+    "image_files",
     "info",
     "load",
     "read_image",
+    "read_images",
+    "stored_classes",
 ]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Augment:
-    """What is drawn for every image alone.
+    """Describe the random changes, which are drawn for each image on its own.
 
     pad: pixels added on each side before the crop, of value 0 ("zero") or repeating the border ("edge").
     crop: side of the square that is cut out; None keeps the image's own height and width.
@@ -33,7 +33,7 @@ class Augment:
 
 
 def augment(images: Tensor, recipe: Augment, generator: torch.Generator) -> Tensor:
-    """Random crops and flips: uint8 or float32 (B, C, H, W) on the CPU -> the same (B, C, H', W').
+    """Crop and flip at random: uint8 or float32 (B, C, H, W) on the CPU -> the same (B, C, H', W').
 
     Works on pixels, before any normalisation. The draws come from `generator` alone, in the order rows, columns, flips:
     the same state gives the same result, whatever the number of threads.
@@ -62,15 +62,6 @@ def augment(images: Tensor, recipe: Augment, generator: torch.Generator) -> Tens
     if mirrored is not None:
         result[mirrored] = result[mirrored, ..., ::-1]
     return torch.from_numpy(result)
-
-
-def centre_crop(images: Tensor, size: int) -> Tensor:
-    """The middle size × size of (..., H, W), as a view."""
-    height, width = images.shape[-2:]
-    if not 1 <= size <= min(height, width):
-        raise ValueError(f"cannot crop {size} × {size} from images of {height} × {width}")
-    top, left = (height - size) // 2, (width - size) // 2
-    return images[..., top : top + size, left : left + size]
 
 
 def _padded(images: NDArray[Any], recipe: Augment) -> NDArray[Any]:

@@ -8,13 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..errors import LinfdistError
+
 SPLITS = ("train", "test")
 
 Pixels = NDArray[np.uint8]
 Labels = NDArray[np.int64]
 
 
-class DataError(RuntimeError):
+class DataError(LinfdistError, RuntimeError):
     """A data set cannot be had or used; the message says why and what to do."""
 
 

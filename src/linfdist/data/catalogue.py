@@ -1,4 +1,4 @@
-"""The data sets by name: load, fetch, constants."""
+"""The data sets by name: loading and fetching them, and their constants."""
 
 import os
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from pathlib import Path
 
 from . import cifar10, digits, fashion, folder, mnist, store, tinyimagenet
 from .base import SPLITS, Builtin, Content, DataError, Dataset, Info
+from .sources import DISK_FULL
 
 _BUILTIN: dict[str, Builtin] = {
     builtin.info.name: builtin
@@ -24,7 +25,7 @@ class Fetched:
 
 
 def load(name: str | os.PathLike[str], split: str = "train", data_dir: str | os.PathLike[str] | None = None) -> Dataset:
-    """One split of a data set, fetched and verified if it is not stored yet.
+    """Load one split of a data set, fetched and verified if it is not stored yet.
 
     name: one of `NAMES`, or the path of a folder of images `class/image.png`, optionally below `train/` and `test/`.
     split: "train" or "test". TinyImageNet's test split is its labelled val split.
@@ -44,7 +45,7 @@ def load(name: str | os.PathLike[str], split: str = "train", data_dir: str | os.
 
 
 def fetch(name: str, data_dir: str | os.PathLike[str] | None = None) -> Fetched:
-    """Store a data set, from the first source that works; what is stored and intact already is kept.
+    """Fetch a data set from the first source that works, and store it; what is stored and intact is kept.
 
     A damaged stored file is replaced. Any number of processes may call this at once: one works, the others wait.
     """
@@ -63,18 +64,29 @@ def fetch(name: str, data_dir: str | os.PathLike[str] | None = None) -> Fetched:
                 return Fetched(place, source, fresh=False)
             with store.workspace(place) as temporary:
                 content, source = _obtain(builtin, root, temporary)
-                store.write(root, builtin.info, content, source, temporary)
+                store.write(root, builtin.info, content, source)
             return Fetched(place, source, fresh=True)
     except OSError as error:
         raise DataError(
-            f"cannot store {name} in {place}: {error}; choose another folder with --data-dir or $LINFDIST_DATA"
+            f"cannot store {name} in {place}: {error.strerror or error}; "
+            "choose another folder with --data-dir or $LINFDIST_DATA"
         ) from error
 
 
 def info(name: str | os.PathLike[str]) -> Info:
-    """The constants of a data set; of a folder of images they are computed from its training images."""
+    """Give the constants of a data set; those of a folder of images are computed from its training images."""
     builtin = _BUILTIN.get(os.fspath(name))
     return builtin.info if builtin else folder.info(_folder(name))
+
+
+def stored_classes(name: str, data_dir: str | os.PathLike[str] | None = None) -> tuple[str, ...] | None:
+    """Name the classes of a data set if it is here and intact; it is not fetched for them."""
+    if name in _BUILTIN and not store.file(store.data_root(data_dir), name, "test").is_file():
+        return None
+    try:
+        return load(name, "test", data_dir).classes
+    except (OSError, DataError):
+        return None
 
 
 def _folder(name: str | os.PathLike[str]) -> Path:
@@ -85,7 +97,7 @@ def _folder(name: str | os.PathLike[str]) -> Path:
 
 
 def _stored_source(root: Path, info: Info) -> str | None:
-    """Where the stored files came from, if all are there and intact."""
+    """Say where the stored files came from, if all are there and intact."""
     try:
         sources = {store.read(root, info, split).source for split in SPLITS}
     except (DataError, FileNotFoundError):
@@ -104,6 +116,8 @@ def _obtain(builtin: Builtin, root: Path, temporary: Path) -> tuple[Content, str
         try:
             return source.read(work), source.title
         except (DataError, OSError) as error:
+            if isinstance(error, OSError) and error.errno in DISK_FULL:
+                raise
             failures.append(f"{source.title}: {error}")
     listing = "\n".join(f"  - {failure}" for failure in failures)
     raise DataError(

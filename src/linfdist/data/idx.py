@@ -53,7 +53,7 @@ def content(name: str, files: Mapping[str, bytes], where: str, classes: tuple[st
 
 
 def array(data: bytes) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
-    """The uint8 array of an idx file: 0, 0, type 8, number of axes, their lengths (big-endian), the values."""
+    """Read the uint8 array of an idx file: 0, 0, type 8, number of axes, their lengths (big-endian), the values."""
     if len(data) < 4 or data[:3] != b"\0\0\x08":
         raise Corrupt("not an idx file of bytes")
     axes = data[3]
@@ -62,13 +62,13 @@ def array(data: bytes) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
 
 
 def encode(values: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> bytes:
-    """The idx file of a uint8 array."""
+    """Write a uint8 array as an idx file."""
     header = struct.pack(f">BBBB{values.ndim}I", 0, 0, 8, values.ndim, *values.shape)
     return header + values.tobytes()
 
 
 def read_folder(folder: Path) -> dict[str, bytes] | None:
-    """The four files, plain or gzipped; None unless all are there."""
+    """Read the four files, plain or gzipped; None unless all are there."""
     files = {}
     for file, size in SIZES.items():
         plain, zipped = folder / file, folder / f"{file}.gz"
@@ -83,7 +83,7 @@ def read_folder(folder: Path) -> dict[str, bytes] | None:
 
 
 def local(name: str, folders: tuple[str, ...], root: Path, classes: tuple[str, ...]) -> Content | None:
-    """The files in the user's data folder: in one of `folders`, or right there if they are not the sibling's."""
+    """Read the files in the user's data folder: in one of `folders`, or right there unless they are the sibling's."""
     foreign = {md5 for other, sums in SUMS.items() if other != name for md5 in sums.values()}
     for folder in (*folders, "."):
         files = read_folder(root / folder)
@@ -97,7 +97,7 @@ def local(name: str, folders: tuple[str, ...], root: Path, classes: tuple[str, .
 
 
 def mirror(name: str, base: str, work: Path, classes: tuple[str, ...]) -> Content:
-    """The gzipped files below a public address."""
+    """Download the gzipped files below a public address."""
     for file, size in SIZES.items():
         download(f"{base}/{file}.gz", size, work)
     files = read_folder(work)

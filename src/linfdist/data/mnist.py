@@ -22,7 +22,7 @@ _MIRROR = "https://ossci-datasets.s3.amazonaws.com/mnist"
 
 
 class ArrayUnpickler(pickle.Unpickler):
-    """Builds NumPy arrays, and refuses everything else that a pickle can ask for."""
+    """An unpickler that builds NumPy arrays, and refuses everything else that a pickle can ask for."""
 
     def find_class(self, module: str, name: str) -> Any:
         allowed: dict[tuple[str, str], Any] = {
@@ -36,7 +36,7 @@ class ArrayUnpickler(pickle.Unpickler):
 
 
 def unpickle(data: bytes) -> Any:
-    """Arrays (Python 2's too) from a pickle that may hold nothing else."""
+    """Read arrays, also of Python 2, from a pickle that may hold nothing else."""
     try:
         return ArrayUnpickler(io.BytesIO(data), encoding="latin1").load()
     except (pickle.UnpicklingError, EOFError, ValueError, TypeError, IndexError, AttributeError, KeyError) as error:

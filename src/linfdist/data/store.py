@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from ..files import replacing
 from .base import Content, Corrupt, Dataset, Info
 
 FORMAT = "linfdist-data-1"
@@ -32,7 +33,7 @@ class Stored:
 
 
 def data_root(data_dir: str | os.PathLike[str] | None = None) -> Path:
-    """The folder of all data sets: the argument, else `$LINFDIST_DATA`, else the platform's cache folder."""
+    """Find the folder of all data sets: the argument, else `$LINFDIST_DATA`, else the platform's cache folder."""
     chosen = data_dir if data_dir is not None else os.environ.get("LINFDIST_DATA")
     if chosen:
         return Path(chosen).expanduser().absolute()
@@ -40,12 +41,13 @@ def data_root(data_dir: str | os.PathLike[str] | None = None) -> Path:
 
 
 def file(root: Path, name: str, split: str) -> Path:
+    """Name the stored file of a split."""
     return root / name / f"{split}.safetensors"
 
 
 @contextmanager
 def lock(place: Path) -> Iterator[None]:
-    """One process at a time; a lock dies with the process that holds it."""
+    """Let one process in at a time; a lock dies with the process that holds it."""
     place.mkdir(parents=True, exist_ok=True)
     with FileLock(place / ".lock"):
         yield
@@ -53,7 +55,7 @@ def lock(place: Path) -> Iterator[None]:
 
 @contextmanager
 def workspace(place: Path) -> Iterator[Path]:
-    """A temporary folder on the same file system, so that finished files can be renamed. Call it under the lock."""
+    """Make a temporary folder beside the data, for what sources need. Call it under the lock."""
     for left_over in place.glob(f"{_WORK}*"):
         shutil.rmtree(left_over, ignore_errors=True)
     path = Path(tempfile.mkdtemp(prefix=_WORK, dir=place))
@@ -63,31 +65,24 @@ def workspace(place: Path) -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def write(root: Path, info: Info, content: Content, source: str, temporary: Path) -> None:
-    """Write both splits under a temporary name, then rename: a file is there whole, or not at all."""
+def write(root: Path, info: Info, content: Content, source: str) -> None:
+    """Write both splits, each whole or not at all; neither if one of them fails."""
     classes = json.dumps(content.classes)
-    for split, (pixels, numbers) in content.splits.items():
-        images, labels = torch.from_numpy(pixels).contiguous(), torch.from_numpy(numbers)
-        unfinished = temporary / f"{split}.safetensors"
-        save_file(
-            {"images": images, "labels": labels},
-            unfinished,
-            metadata={
-                "format": FORMAT,
-                "name": info.name,
-                "split": split,
-                "classes": classes,
-                "source": source,
-                "sha256": _checksum(images, labels, classes),
-            },
-        )
-        marker = temporary / "mode"
-        marker.touch()
-        unfinished.chmod(marker.stat().st_mode)  # as the user's umask says; safetensors keeps files to their owner
-        with unfinished.open("rb") as handle:
-            os.fsync(handle.fileno())
-    for split in content.splits:
-        os.replace(temporary / f"{split}.safetensors", file(root, info.name, split))
+    with ExitStack() as both:
+        for split, (pixels, numbers) in content.splits.items():
+            images, labels = torch.from_numpy(pixels).contiguous(), torch.from_numpy(numbers)
+            save_file(
+                {"images": images, "labels": labels},
+                both.enter_context(replacing(file(root, info.name, split))),
+                metadata={
+                    "format": FORMAT,
+                    "name": info.name,
+                    "split": split,
+                    "classes": classes,
+                    "source": source,
+                    "sha256": _checksum(images, labels, classes),
+                },
+            )
 
 
 def read(root: Path, info: Info, split: str) -> Stored:

@@ -8,13 +8,12 @@ import os
 import re
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
-from .base import Builtin, Content, Corrupt, Info, Pixels, Source, Unavailable
-from .folder import decode
+from .base import Builtin, Content, Corrupt, Info, Pixels, Source
+from .images import decode, warnings_refused
 from .sources import download, members, progress
 
 _FOLDER = "tiny-imagenet-200"
@@ -62,7 +61,7 @@ def fingerprint(records: Iterable[Record]) -> str:
 
 
 def _records(files: dict[str, bytes], where: str) -> dict[str, list[Record]]:
-    """Train sorted by class and number, test by number."""
+    """Sort the training images by class and number, the test images by number."""
     annotations = files.get("val/val_annotations.txt")
     if annotations is None:
         raise Corrupt(f"{where} lacks val/val_annotations.txt")
@@ -92,6 +91,7 @@ def _decode_all(jpegs: list[bytes], where: str) -> Pixels:
     block = 500
     starts = range(0, len(jpegs), block)
     with (
+        warnings_refused(),
         ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool,
         progress("decode TinyImageNet", len(jpegs)) as advance,
     ):
@@ -101,7 +101,7 @@ def _decode_all(jpegs: list[bytes], where: str) -> Pixels:
 
 
 def _class_names(wnids: list[str], words: bytes) -> tuple[str, ...]:
-    """The first name that WordNet gives; the id where there is none or where two classes share it."""
+    """Take the first name that WordNet gives, and the id where there is none or where two classes share it."""
     rows = (line.partition("\t") for line in words.decode("utf-8", "replace").splitlines())
     names = {wnid: text.split(",")[0].strip() for wnid, _, text in rows}
     chosen = [names.get(wnid) or wnid for wnid in wnids]
@@ -152,16 +152,6 @@ def _local(root: Path) -> Content | None:
     return None
 
 
-def _beside_checkout(work: Path) -> Content:
-    """`../shared/data/tiny-imagenet/` next to the project's folder, if this runs from a checkout."""
-    package = Path(__file__).resolve()
-    for root in (*islice(package.parents, 3, 4), Path.cwd()):
-        if (root / "pyproject.toml").is_file():
-            for archive in sorted((root.parent / "shared" / "data" / "tiny-imagenet").glob("*.tar.xz")):
-                return _from_archive(archive)
-    raise Unavailable("no archive there")
-
-
 TINY_IMAGENET = Builtin(
     info=Info(
         name="tinyimagenet",
@@ -175,9 +165,6 @@ TINY_IMAGENET = Builtin(
         terms="non-commercial research only",
     ),
     local=_local,
-    sources=(
-        Source("archive beside the checkout, ../shared/data/tiny-imagenet", _beside_checkout),
-        Source("public archive", lambda work: _from_archive(download(_PUBLIC, _PUBLIC_LIMIT, work))),
-    ),
+    sources=(Source("public archive", lambda work: _from_archive(download(_PUBLIC, _PUBLIC_LIMIT, work))),),
     by_hand=f"put {_FOLDER}.zip, or the folder {_FOLDER} that is in it, into {{folder}}",
 )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..files import MOST_LINE_BYTES, excerpt, parse_json, read_lines, remove_leftovers, write_atomically
+from ..files import MOST_LINE_BYTES, append, excerpt, parse_json, read_lines, remove_leftovers, write_atomically
 from ..rows import Row, check_rows
 from .settings import EvaluationSettings
 
@@ -73,10 +73,7 @@ class Part:
         """Keep a finished batch."""
         rows = [row.as_json() for row in done.rows]
         line = json.dumps({"batch": batch, "rows": rows, "seconds": done.seconds}, allow_nan=False) + "\n"
-        with open(self.path, "ab") as file:
-            file.write(line.encode())
-            file.flush()
-            os.fsync(file.fileno())
+        append(self.path, line)
         self.done[batch] = done
 
     @property

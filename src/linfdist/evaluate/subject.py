@@ -59,18 +59,18 @@ class FloatSubject(Subject):
         return digest.hexdigest()
 
     def check(self, images: Tensor) -> None:
-        self.network.check_images(as_pixels(self.network, images))
+        self.network.check_images(self.network.from_bytes(images))
 
     def prove(self, images: Tensor, labels: Tensor, eps: str, method: str) -> Certificate:
-        x = as_pixels(self.network, images)
+        x = self.network.from_bytes(images)
         return certify(self.network, x, eps, labels.to(x.device), method=method)
 
     def attack(self, attack: Attack, images: Tensor, labels: Tensor, eps: Fraction) -> Attacked:
-        x = as_pixels(self.network, images)
+        x = self.network.from_bytes(images)
         return attack(self.network, x, labels.to(x.device), eps)
 
     def smallest(self, images: Tensor, labels: Tensor, start: Fraction, rounds: int) -> Attacked:
-        x = as_pixels(self.network, images)
+        x = self.network.from_bytes(images)
         return smallest(self.network, x, labels.to(x.device), start, rounds=rounds)
 
     @torch.no_grad()
@@ -91,9 +91,3 @@ def subject_of(network: object, shape: Sequence[int]) -> Subject:
 @subject_of.register
 def _(network: Subject, shape: object) -> Subject:
     return network
-
-
-def as_pixels(network: PixelNet, images: Tensor) -> Tensor:
-    """Bytes as pixels in [0, 1], in the network's precision and on its device."""
-    weight = next(network.parameters())
-    return images.to(weight.device).to(weight.dtype) / 255

@@ -10,13 +10,14 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from ..errors import LinfdistError
 from ..files import write_atomically
 from ..rows import Violation
 
 _SHOWN_SIDE = 256  # pixels on the screen, at least
 
 
-class Violated(RuntimeError):
+class Violated(LinfdistError, RuntimeError):
     """A proved claim and another result contradict each other: one of them is wrong, and so is this program."""
 
     def __init__(self, violations: Sequence[Violation], saved: Sequence[Path]) -> None:

@@ -5,7 +5,6 @@ from torch import Tensor
 
 from ..certificates import certify
 from ..models import PixelNet
-from .subject import as_pixels
 
 _BATCH = 512
 
@@ -15,7 +14,7 @@ def watch(network: PixelNet, images: Tensor, labels: Tensor, eps: str) -> dict[s
     """Clean and certified accuracy in percent, of images uint8 (N, C, H, W), by the cheapest certificate."""
     clean = certified = 0
     for start in range(0, len(images), _BATCH):
-        x, y = as_pixels(network, images[start : start + _BATCH]), labels[start : start + _BATCH]
+        x, y = network.from_bytes(images[start : start + _BATCH]), labels[start : start + _BATCH]
         proof = certify(network, x, eps, y, method="margin", radii=False)
         assert proof.certified is not None  # as eps was given
         clean += int((proof.prediction == y).sum())

@@ -4,7 +4,7 @@ them a head in float64, with certificates that hold however it is executed.
 
 from .as_floats import as_floats
 from .certificate import ExactCertificate, Undecided, certify
-from .file import load, save
+from .file import FORMATS, load, save
 from .freeze import freeze
 from .head import FrozenHead
 from .network import FrozenLayer, FrozenNet
@@ -12,6 +12,6 @@ from .proof import certify_exact
 from .twin import verify
 
 __all__ = [
-    "ExactCertificate", "FrozenHead", "FrozenLayer", "FrozenNet", "Undecided", "as_floats", "certify", "certify_exact",
-    "freeze", "load", "save", "verify",
+    "FORMATS", "ExactCertificate", "FrozenHead", "FrozenLayer", "FrozenNet", "Undecided", "as_floats", "certify",
+    "certify_exact", "freeze", "load", "save", "verify",
 ]  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..errors import LinfdistError
 from ..ops.box import dist_box
 from .bounds import largest
 from .network import FrozenNet, cropped
@@ -60,7 +61,7 @@ class ExactCertificate:
         }
 
 
-class Undecided(ValueError):
+class Undecided(LinfdistError, ValueError):
     """The two best logits of an image are so close that the order of summation may decide: it has no certain class."""
 
     def __init__(self, image: int) -> None:

@@ -1,7 +1,8 @@
-"""Frozen networks in files: one safetensors file that carries its own hash."""
+"""Frozen networks in files: one safetensors file that carries its own hash. docs/format.md says what it may hold."""
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,40 +11,54 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..files import load_tensors, save_tensors
+from ..files import HEADER, load_tensors, save_tensors
 from .head import FrozenHead
 from .network import MAX_K, FrozenLayer, FrozenNet, grid_inputs
 
-FORMAT, HEAD_FORMAT = "linfdist-exact-1", "linfdist-exact-head-1"
+FORMAT, HEAD_FORMAT = FORMATS = "linfdist-exact-1", "linfdist-exact-head-1"
+LARGEST_FILE = 2**31  # bytes
+LONGEST_TEXT = 2**20  # characters of the JSON header of the safetensors file
+LONGEST_HEADER = 2**18  # characters of the JSON header of the network, which is a string in that header
+MOST_LAYERS = 1000
+WIDEST = 2**20  # pixels of an image, and neurons of a layer
+DEEPEST = 16  # objects and lists inside each other in `facts`
 _NAMES = {torch.uint8: "U8", torch.int16: "I16", torch.int32: "I32", torch.float64: "F64"}  # as in the file
+_KEYS = {"format", "k", "shape", "crop", "layers", "facts", "sha256"}
 
 
 def save(network: FrozenNet, path: Path) -> None:
-    """Write the network, atomically. Entries that were pruned cost a bit each, kept ones a bit and their weight."""
+    """Write the network, atomically. Entries that were pruned cost a bit each, kept ones a bit and their weight.
+
+    ValueError for a network that `load` would refuse because of its size, or because of its facts.
+    """
     header, tensors = contents(network)
-    save_tensors(path, tensors, {**header, "sha256": digest(header, tensors)})
+    header["sha256"] = digest(header, tensors)
+    size = sum(tensor.numel() * tensor.itemsize for tensor in tensors.values())
+    try:
+        _check(_json(json.dumps(header), LONGEST_HEADER, None))
+        if size > LARGEST_FILE - LONGEST_TEXT - 8:
+            raise ValueError(f"its tensors have {size} bytes")
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} was not written, because it could not be loaded: {error}") from None
+    save_tensors(path, tensors, header)
 
 
 def load(path: str | Path) -> FrozenNet:
-    """The network in a file. Whatever is damaged, was changed, or could overflow is refused with the reason."""
+    """The network in a file. ValueError, with the reason, for whatever docs/format.md does not allow."""
     path = Path(path)
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist: `linfdist export MODEL --format exact` writes such a file")
-    tensors, header = load_tensors(path)
-    if header.get("format") not in (FORMAT, HEAD_FORMAT):
-        raise ValueError(
-            f"{path} is no exact network (format {FORMAT!r} or {HEAD_FORMAT!r}), its format is "
-            f"{header.get('format')!r}: "
-            "`linfdist export MODEL --format exact` makes one from a trained network"
-        )
-    stated = header.pop("sha256", None)
-    if any(tensor.dtype not in _NAMES for tensor in tensors.values()):
-        raise ValueError(f"{path} is damaged: it holds tensors that are not of {', '.join(_NAMES.values())}")
+    try:
+        header = _header(path)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is no exact network: {error}") from None
+    tensors, _ = load_tensors(path)
+    stated = header.pop("sha256")
     if digest(header, tensors) != stated:
         raise ValueError(f"{path} is damaged or was changed: its content does not have the sha256 in its header")
     try:
         return _parse(header, tensors)
-    except (KeyError, IndexError, RuntimeError, TypeError, ValueError) as error:
+    except ValueError as error:
         raise ValueError(f"{path} describes no network that can be evaluated: {error}") from None
 
 
@@ -77,19 +92,113 @@ def digest(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
     return total.hexdigest()
 
 
+def _header(path: Path) -> dict[str, Any]:
+    """The header of the network, from a file whose JSON texts are in the one form, and hold what, is allowed."""
+    if not path.is_file() or path.stat().st_size > LARGEST_FILE:
+        raise ValueError(f"it is not a regular file of at most {LARGEST_FILE} bytes")
+    with open(path, "rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if length % 8 or length > LONGEST_TEXT:
+            raise ValueError("it does not begin with the length of a JSON header, a multiple of 8")
+        text = file.read(length).decode("ascii")
+    if len(text) != length or text.endswith(" " * 8):
+        raise ValueError("its JSON header is shorter than the length it begins with")
+    entries = _json(text.rstrip(" "), LONGEST_TEXT, (",", ":"))
+    metadata = entries.pop("__metadata__", None)
+    if not isinstance(metadata, dict) or metadata.keys() != {HEADER}:
+        raise ValueError(f"its metadata must have the key {HEADER!r} and no other")
+    header = _json(metadata[HEADER], LONGEST_HEADER, None)
+    _check(header)
+    for name, entry in entries.items():
+        if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
+            raise ValueError(f"the entry of tensor {_cut(name)} must have the keys dtype, shape and data_offsets")
+        for key, lengths in (("shape", (1, 2, 3)), ("data_offsets", (2,))):
+            numbers = entry[key]
+            if not isinstance(numbers, list) or len(numbers) not in lengths or not all(map(_count, numbers)):
+                raise ValueError(f"tensor {_cut(name)} has the {key} {_cut(numbers)}")
+        if entry["dtype"] not in _NAMES.values():
+            raise ValueError(
+                f"tensor {_cut(name)} is of type {_cut(entry['dtype'])}, not of {', '.join(_NAMES.values())}"
+            )
+    return header
+
+
+def _json(text: Any, longest: int, separators: tuple[str, str] | None) -> dict[str, Any]:
+    """A JSON object, refused unless it is written as json.dumps would write it: no key can then be there twice, no
+    number in a second form, and whoever hashes it can take strings and numbers as they are.
+    """
+    if not isinstance(text, str) or len(text) > longest:
+        raise ValueError(f"its JSON header must be a text of at most {longest} characters")
+    value = json.loads(text)
+    if not isinstance(value, dict) or json.dumps(value, separators=separators) != text:
+        raise ValueError("its JSON header is no object in the form that json.dumps writes")
+    json.dumps(value, allow_nan=False, ensure_ascii=False).encode()  # ValueError for NaN and half a surrogate pair
+    return value
+
+
+def _check(header: Mapping[str, Any]) -> None:
+    """ValueError unless every entry is of the type, and in the range, that the format allows."""
+    if header.get("format") not in (FORMAT, HEAD_FORMAT):
+        raise ValueError(
+            f"its format is {_cut(header.get('format'))}, expected {FORMAT!r} or {HEAD_FORMAT!r}; "
+            "`linfdist export MODEL --format exact` makes one from a trained network"
+        )
+    if header.keys() != _KEYS:
+        raise ValueError(f"its header has the keys {_cut(sorted(header))}, expected {sorted(_KEYS)}")
+    k, shape, crop, layers, facts = (header[key] for key in ("k", "shape", "crop", "layers", "facts"))
+    if type(k) is not int or not 0 <= k <= MAX_K:
+        raise ValueError(f"k = {_cut(k)}, expected 0 ... {MAX_K}")
+    if not isinstance(shape, list) or len(shape) != 3 or not all(map(_size, shape)) or math.prod(shape) > WIDEST:
+        raise ValueError(f"shape = {_cut(shape)}, expected three whole numbers, {WIDEST} pixels at most")
+    if crop is not None and (not _size(crop) or crop > min(shape[1:])):
+        raise ValueError(f"crop = {_cut(crop)} of images {shape}")
+    if not isinstance(layers, list) or not 0 < len(layers) <= MOST_LAYERS:
+        raise ValueError(f"layers = {_cut(layers)}, expected a list of 1 to {MOST_LAYERS} objects")
+    for number, sizes in enumerate(layers):
+        if not isinstance(sizes, dict) or sizes.keys() != {"inputs", "outputs"} or not all(map(_size, sizes.values())):
+            raise ValueError(f"layer {number} has the sizes {_cut(sizes)}, expected outputs and inputs up to {WIDEST}")
+    if not isinstance(facts, dict) or _deeper(facts, DEEPEST):
+        raise ValueError(f"its facts must be an object, with at most {DEEPEST} objects and lists inside each other")
+
+
+def _size(value: Any) -> bool:
+    return type(value) is int and 1 <= value <= WIDEST
+
+
+def _count(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= LARGEST_FILE
+
+
+def _deeper(value: Any, levels: int) -> bool:
+    """Whether more than this many objects and lists are inside each other."""
+    if not isinstance(value, dict | list):
+        return False
+    return levels == 0 or any(
+        _deeper(each, levels - 1) for each in (value.values() if isinstance(value, dict) else value)
+    )
+
+
+def _cut(value: Any) -> str:
+    """The value in an error message, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
 def _parse(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> FrozenNet:
     """Build the network again; ranges are computed afresh, so that no file can make an integer overflow."""
     k, crop, shape = header["k"], header["crop"], tuple(header["shape"])
-    if type(k) is not int or not 0 <= k <= MAX_K:
-        raise ValueError(f"k = {k!r}, expected 0 ... {MAX_K}")
+    names = {f"{number}.{part}" for number in range(len(header["layers"])) for part in ("mask", "weight", "bias")}
+    names |= {"lower", "upper"}
+    if header["format"] == HEAD_FORMAT:
+        names |= {f"head.{name}" for name in ("w1", "b1", "w2", "b2")}
+    if tensors.keys() != names:
+        raise ValueError(f"missing or needless tensors: {_cut(sorted(tensors.keys() ^ names))}")
     lower, upper = tensors["lower"], tensors["upper"]
     for name, bound in (("lower", lower), ("upper", upper)):
-        if bound.dtype != torch.uint8 or len(shape) != 3 or bound.shape != shape:
+        if bound.dtype != torch.uint8 or bound.shape != shape:
             raise ValueError(f"the domain's {name} images are {bound.dtype} {tuple(bound.shape)}, not uint8 {shape}")
     if (lower > upper).any():
         raise ValueError("its domain is empty")
-    if crop is not None and (type(crop) is not int or not 1 <= crop <= min(shape[1:])):
-        raise ValueError(f"crop = {crop!r} of images {shape}")
     low, high = (grid_inputs(bound[None], crop, k)[0].long() for bound in (lower, upper))
     layers: list[FrozenLayer] = []
     for number, sizes in enumerate(header["layers"]):
@@ -99,6 +208,8 @@ def _parse(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> FrozenNe
         expected = (inputs, torch.uint8, (outputs, -(-inputs // 8)), (outputs,), torch.int32)
         if found != expected:
             raise ValueError(f"layer {number} has {found}, expected {expected}")
+        if weight.dtype not in (torch.int16, torch.int32):
+            raise ValueError(f"the weights of layer {number} are {weight.dtype}, expected int16 or int32")
         whole = np.unpackbits(bits.numpy(), axis=1)
         mask = torch.from_numpy(whole[:, :inputs].astype(np.bool_))
         if whole[:, inputs:].any() or weight.shape != (int(mask.sum()),):
@@ -110,6 +221,6 @@ def _parse(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> FrozenNe
     head = None
     if header["format"] == HEAD_FORMAT:
         head = FrozenHead(*(tensors[f"head.{name}"] for name in ("w1", "b1", "w2", "b2")))
-    if not layers or len(tensors) != 2 + 3 * len(layers) + (4 if head else 0):
-        raise ValueError(f"{len(layers)} layers, {len(tensors)} tensors")
+        if max(len(head.b1), len(head.b2)) > WIDEST:
+            raise ValueError(f"the head has {len(head.b1)} neurons and {len(head.b2)} classes, at most {WIDEST}")
     return FrozenNet((shape[0], shape[1], shape[2]), crop, k, lower, upper, tuple(layers), header["facts"], head)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ..certificates.checks import check_network
-from ..certificates.rounding import rounding_error
 from ..models import PixelNet
+from ..models.rounding import rounding_error
 from ..nn import Folded
 from ..numbers import round_up
 from .bounds import INT32

@@ -44,12 +44,8 @@ class FrozenHead:
                     f"{name} of the head reaches {size}: nothing but finite values up to {LARGEST} is safe"
                 )
         shapes = [tuple(tensor.shape) for tensor in self.tensors().values()]
-        if self.w1.dim() != 2 or shapes != [
-            self.w1.shape,
-            (len(self.w1),),
-            (len(self.b2), len(self.w1)),
-            (len(self.b2),),
-        ]:
+        hidden, features, classes = self.b1.numel(), self.w1.shape[-1:], self.b2.numel()
+        if shapes != [(hidden, *features), (hidden,), (classes, hidden), (classes,)]:
             raise ValueError(f"the tensors of the head do not fit together: {shapes}")
 
     def tensors(self) -> dict[str, Tensor]:

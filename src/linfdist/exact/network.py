@@ -194,6 +194,10 @@ class FrozenNet:
         """Whether batches of images run in 8 bits."""
         return self.layers[0].bytes is not None  # and then the others: ranges do not grow from layer to layer
 
+    def from_bytes(self, images: Tensor) -> Tensor:
+        """Turn 8-bit images into what the network takes: they stay as they are."""
+        return images
+
     def check(self, images: Tensor) -> None:
         """Raise unless these are images that the network was frozen for."""
         if images.dtype != torch.uint8:

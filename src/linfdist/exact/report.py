@@ -1,11 +1,13 @@
 """What freezing did to a network: its accuracy before and after."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from torch import Tensor
 
 from ..certificates import certify
+from ..data import Dataset
+from ..eps import parse_eps
 from ..models import PixelNet
 from .certificate import box_certified_at, certified_at
 from .network import FrozenNet
@@ -46,3 +48,22 @@ def compare(network: PixelNet, frozen: FrozenNet, images: Tensor, labels: Tensor
         certified[0] += int(proof.certified.sum())
         certified[1] += int((proved & right).sum())
     return Comparison(method, len(images), (clean[0], clean[1]), (certified[0], certified[1]))
+
+
+def with_accuracy(
+    frozen: FrozenNet, network: PixelNet, test: Dataset, eps: str, limit: int | None = None
+) -> tuple[FrozenNet, Comparison]:
+    """Compare a frozen network with the one it was made from on (the first `limit`) test images; its facts keep it."""
+    part = slice(0, limit)
+    compared = compare(network, frozen, test.images[part], test.labels[part], parse_eps(eps))
+    measured = {
+        "data": test.name,
+        "split": "test",
+        "n": compared.n,
+        "eps": eps,
+        "clean": 100 * compared.clean[1] / compared.n,
+        "certified": 100 * compared.certified[1] / compared.n,
+        "float_clean": 100 * compared.clean[0] / compared.n,
+        "float_certified": 100 * compared.certified[0] / compared.n,
+    }
+    return replace(frozen, facts={**frozen.facts, "accuracy": measured}), compared

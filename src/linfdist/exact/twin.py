@@ -1,11 +1,16 @@
 """Re-checks a certificate from the files alone: the standard library and numpy, nothing else of linfdist.
 
-A point is a box of size zero, so one function of five lines is the whole network, and the whole proof; a head, if there
-is one, has a few lines of its own.
+A point is a box of size zero, so one function of five lines, `interval`, is the whole network, and the whole proof; a
+head, if there is one, has a few lines of its own. The rest checks that the file is what docs/format.md says. A file is
+refused here exactly if `linfdist.exact.load` refuses it.
+
+Memory: at most three times the size of the file, and 128 bytes times 2^18 (32 MiB) or times the size of the
+widest layer, whichever is more; the image and the head count as layers.
 """
 
 import hashlib
 import json
+import math
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -15,17 +20,27 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-TYPES = {"U8": "u1", "I16": "<i2", "I32": "<i4", "F64": "<f8"}
-KINDS = {"weight": "I16 I32", "bias": "I32"}  # all else is U8, but for the head
+Tensors = dict[str, NDArray[Any]]
+TYPES: dict[str, np.dtype[Any]] = {
+    "U8": np.dtype("u1"),
+    "I16": np.dtype("<i2"),
+    "I32": np.dtype("<i4"),
+    "F64": np.dtype("<f8"),
+}
 HEAD = ["head.w1", "head.b1", "head.w2", "head.b2"]
 FORMATS: dict[str, list[str]] = {"linfdist-exact-1": [], "linfdist-exact-head-1": HEAD}  # and the tensors they add
+MOST_BYTES, MOST_TEXT, MOST_HEADER = 2**31, 2**20, 2**18  # of the file, of its JSON, and of the JSON text within it
+MOST_LAYERS, MOST_WIDTH, MOST_NESTING = 1000, 2**20, 16  # layers; pixels, or neurons of one; levels of `facts`
+BLOCK = 2**18  # weights of a layer that are looked at together
 
 
 def verify(certificate: dict[str, Any], image: NDArray[np.uint8], model: Path) -> None:
     """Compute what the certificate of this image (C, H, W) by this network must say; ValueError where it differs."""
+    if type(certificate) is not dict:
+        raise ValueError(f"the certificate is {short(certificate)}, expected a JSON object")
     method = certificate.get("method")
     if method not in ("margin", "box"):
-        raise ValueError(f"the certificate's method is {method!r}, expected 'margin' or 'box'")
+        raise ValueError(f"the certificate's method is {short(method)}, expected 'margin' or 'box'")
     header, tensors, sha256 = read(model)
     k, lower, upper = header["k"], tensors["lower"], tensors["upper"]
     if image.dtype != np.uint8 or image.shape != lower.shape:
@@ -35,7 +50,7 @@ def verify(certificate: dict[str, Any], image: NDArray[np.uint8], model: Path) -
     pixels = image.astype(np.int64)
     head = [tensors[name] for name in FORMATS[header["format"]]]
     if head and method != "box":
-        raise ValueError(f"method: the certificate says {method!r}, a network with a head has 'box' alone")
+        raise ValueError(f"method: the certificate says {short(method)}, a network with a head has 'box' alone")
 
     def outputs(levels: int) -> tuple[Ints, Ints]:
         return bounds(header, tensors, np.maximum(pixels - levels, lower), np.minimum(pixels + levels, upper))
@@ -52,7 +67,7 @@ def verify(certificate: dict[str, Any], image: NDArray[np.uint8], model: Path) -
     if method == "box":
         claim = certificate.get("levels")
         if type(claim) is not int or not levels <= claim <= 255:
-            raise ValueError(f"levels: the certificate says {claim!r}, it is {levels} to 255")
+            raise ValueError(f"levels: the certificate says {short(claim)}, it is {levels} to 255")
         if (head or claim > levels) and not holds(claim):
             raise ValueError(f"levels: the certificate says {claim}, which the network's intervals do not prove")
         if claim < 255 and not head and holds(claim + 1):
@@ -71,38 +86,70 @@ def verify(certificate: dict[str, Any], image: NDArray[np.uint8], model: Path) -
         "radius": str(radius),
         "ball": "open" if method == "margin" else "closed",
         "levels": levels,
-        "domain_sha256": None if whole else sha256_of(np.concatenate([lower, upper]).astype(np.uint8)),
+        "domain_sha256": None if whole else sha256_of(np.concatenate([lower, upper])),
     }
     for key in [*expected, *certificate]:
         if key not in expected:
-            raise ValueError(f"the certificate has an unknown entry {key!r}")
+            raise ValueError(f"the certificate has an unknown entry {short(key)}")
         if key not in certificate:
             raise ValueError(f"the certificate has no entry {key!r}")
-        if json.dumps(certificate[key]) != json.dumps(expected[key]):
-            raise ValueError(f"{key}: the certificate says {certificate[key]!r}, it is {expected[key]!r}")
+        if certificate[key] != expected[key] or types(certificate[key]) != types(expected[key]):
+            raise ValueError(f"{key}: the certificate says {short(certificate[key])}, it is {expected[key]!r}")
 
 
-def bounds(header: dict[str, Any], tensors: dict[str, NDArray[Any]], low: Ints, high: Ints) -> tuple[Ints, Ints]:
+def bounds(header: dict[str, Any], tensors: Tensors, low: Ints, high: Ints) -> tuple[Ints, Ints]:
     """The least and the largest outputs of the last layer over all images low <= x <= high (C, H, W), in grid units:
     the features of the head, or if there is none, the logits, negated.
+
+    ValueError where a layer is not allowed. What is allowed for the whole domain is so for every box within it.
     """
-    low, high = (crop(bound, header["crop"]).ravel() * 2 ** header["k"] for bound in (low, high))
+    low, high = (crop(bound.astype(np.int64), header["crop"]).ravel() * 2 ** header["k"] for bound in (low, high))
     for number in range(len(header["layers"])):
-        w, kept, b = weights(tensors, number, len(low))
-        if header["layers"][number] != {"outputs": len(b), "inputs": len(low)}:
-            raise ValueError(f"layer {number} of the network is not of the size its header says")
-        near = np.maximum(np.maximum(low - w, w - high), 0)
-        far = np.maximum(high - w, w - low)
-        low, high = np.where(kept, near, -1).max(1) + b, np.where(kept, far, -1).max(1) + b
+        low, high = layer(tensors, number, low, high)
     return low, high
 
 
+def interval(w: Ints, kept: NDArray[np.bool_], b: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints]:
+    """The least and the largest max_i |x[i] - w[o, i]| + b[o], i over kept entries, for low <= x <= high: (O,) each."""
+    near = np.maximum(np.maximum(low - w, w - high), 0)
+    far = np.maximum(high - w, w - low)
+    return np.where(kept, near, -1).max(1) + b, np.where(kept, far, -1).max(1) + b
+
+
+def layer(tensors: Tensors, number: int, low: Ints, high: Ints) -> tuple[Ints, Ints]:
+    """The intervals of the outputs of a layer, a few neurons at a time.
+
+    ValueError where a neuron has no entry, where the layer's type might overflow, or where an entry that was left out
+    could win if its weight was the middle of its input's range, which is what readers without a mask put there.
+    """
+    mask, values, bias = (tensors[f"{number}.{part}"] for part in ("mask", "weight", "bias"))
+    limit, largest = 2 ** (8 * values.itemsize - 1) - 1, int(max(abs(low).max(), abs(high).max(), (high - low).max()))
+    step, used, found = max(1, BLOCK // len(low)), 0, []
+    if (mask[:, -1] & (2 ** (-len(low) % 8) - 1)).any():
+        raise ValueError(f"the mask of layer {number} has bits beyond the layer's {len(low)} inputs")
+    for top in range(0, len(bias), step):
+        kept = np.unpackbits(mask[top : top + step], axis=1, count=len(low)).view(np.bool_)  # (R, I)
+        own = values[used : used + int(kept.sum())]
+        used += int(kept.sum())
+        if not kept.any(1).all() or len(own) < kept.sum():
+            raise ValueError(f"layer {number} has a neuron without entries, or fewer weights than entries")
+        w, b = np.zeros(kept.shape, np.int64), bias[top : top + step].astype(np.int64)
+        w[kept] = own
+        least, most = interval(w, kept, b, low, high)
+        largest = max(largest, int(abs(w).max()), int((most - b + abs(b)).max()))
+        if largest > limit:
+            raise ValueError(f"values of layer {number} reach {largest}, its type holds no more than {limit}")
+        if (np.where(kept, 0, (high - low + 1) // 2).max(1) > least - b).any():
+            raise ValueError(f"an entry that layer {number} leaves out could win")
+        found.append((least, most))
+    if used != len(values):
+        raise ValueError(f"layer {number} has {len(values)} weights for {used} entries")
+    return np.concatenate([least for least, _ in found]), np.concatenate([most for _, most in found])
+
+
 def head_logits(head: list[Floats], n: Ints) -> Floats:
-    """The logits (classes,) of features n (F,), up to rounding. Weights up to 1e100 cannot overflow; NaN is refused."""
+    """The logits (classes,) of features n (F,), up to rounding."""
     w1, b1, w2, b2 = head
-    shapes = [(b1.size, len(n)), (b1.size,), (b2.size, b1.size), (b2.size,)]
-    if [part.shape for part in head] != shapes or b2.size < 2 or not all(abs(part).max() <= 1e100 for part in head):
-        raise ValueError("the head of the network does not fit together, or is not finite, or too large")
     return w2 @ np.tanh(w1 @ n + b1) + b2
 
 
@@ -120,23 +167,6 @@ def head_holds(head: list[Floats], low: Ints, high: Ints, best: int) -> bool:
     w, b = w2[best] - w2, b2[best] - b2 - slack[best] - slack
     differences = w @ ((least + most) / 2) - abs(w) @ ((most - least) / 2) + b
     return bool((np.delete(differences, best) > 0).all())
-
-
-def weights(tensors: dict[str, NDArray[Any]], number: int, inputs: int) -> tuple[Ints, NDArray[np.bool_], Ints]:
-    """Layer `number`: its weights (O, I), which of them were kept, and its biases (O,)."""
-    bits = np.unpackbits(tensors[f"{number}.mask"].astype(np.uint8), axis=1)
-    kept = bits[:, :inputs].astype(bool)
-    values, b = tensors[f"{number}.weight"], tensors[f"{number}.bias"]
-    if (
-        kept.shape != (len(b), inputs)
-        or not kept.any(1).all()
-        or values.shape != (kept.sum(),)
-        or bits[:, inputs:].any()
-    ):
-        raise ValueError(f"layer {number} of the network does not fit together")
-    w = np.zeros(kept.shape, np.int64)
-    w[kept] = values
-    return w, kept, b
 
 
 def crop(image: Ints, side: int | None) -> Ints:
@@ -157,39 +187,144 @@ def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-def read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]], str]:
-    """Header, tensors and sha256 of a safetensors file: a length, that much JSON, then the tensors' bytes."""
-    data = Path(path).read_bytes()
+def short(value: Any) -> str:
+    """The value in an error message, cut where it is long."""
     try:
+        text = repr(value)
+    except RecursionError:
+        text = "a value with too many objects and lists inside each other"
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def types(value: Any) -> list[type]:
+    """Of a value and, if it is a list, of what is in it: to Python, 1, 1.0 and True are equal."""
+    return [type(value), *map(type, value if type(value) is list else [])]
+
+
+def integer(value: Any, least: int, most: int, what: str) -> int:
+    """The value, if it is a whole number from `least` to `most`."""
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError(f"{what} is {short(value)}, expected a whole number from {least} to {most}")
+    return value
+
+
+def fields(value: Any, names: list[str], what: str) -> list[Any]:
+    """The values of a JSON object that has these keys and no other."""
+    if type(value) is not dict or value.keys() != set(names):
+        raise ValueError(f"{what} is {short(value)}, expected an object with the keys {', '.join(names)}")
+    return [value[name] for name in names]
+
+
+def nesting(value: Any) -> int:
+    """How many objects and lists are inside each other."""
+    inside = value.values() if type(value) is dict else value
+    return 1 + max(map(nesting, inside), default=0) if type(value) in (dict, list) else 0
+
+
+def parsed(text: Any, most: int, separators: tuple[str, str]) -> dict[str, Any]:
+    """A JSON object in the one form that is allowed: that of json.dumps, its keys in any order."""
+    if type(text) is not str or len(text) > most:
+        raise ValueError(f"its JSON header is not a text of at most {most} characters")
+    value = json.loads(text, object_pairs_hook=unique)
+    if type(value) is not dict or json.dumps(value, separators=separators, allow_nan=False) != text:
+        raise ValueError("its JSON header is not an object as json.dumps writes it")
+    json.dumps(value, ensure_ascii=False).encode()  # ValueError for half of a surrogate pair
+    return value
+
+
+def check(header: Any, entries: dict[str, Any], size: int) -> None:
+    """ValueError unless both headers say what docs/format.md allows, of `size` bytes of tensors."""
+    names = ["format", "k", "shape", "crop", "layers", "facts", "sha256"]
+    form, k, shape, side, layers, facts, _ = fields(header, names, "its header")
+    if type(form) is not str or form not in FORMATS:
+        raise ValueError(f"its format is {short(form)}, expected {' or '.join(FORMATS)}")
+    integer(k, 0, 7, "k")
+    if type(shape) is not list or len(shape) != 3:
+        raise ValueError(f"the shape of its images is {short(shape)}, expected three whole numbers")
+    pixels = math.prod(integer(length, 1, MOST_WIDTH, "a side of its images") for length in shape)
+    integer(pixels, 1, MOST_WIDTH, "the number of its pixels")
+    inputs = pixels if side is None else shape[0] * integer(side, 1, min(shape[1:]), "crop") ** 2
+    if type(layers) is not list or not 1 <= len(layers) <= MOST_LAYERS:
+        raise ValueError(f"its layers are {short(layers)}, expected a list of 1 to {MOST_LAYERS} objects")
+    if type(facts) is not dict or nesting(facts) > MOST_NESTING:
+        raise ValueError(f"its facts are no object, or one with more than {MOST_NESTING} levels of objects and lists")
+    names = [f"{number}.{part}" for number in range(len(layers)) for part in ("mask", "weight", "bias")]
+    wrong = entries.keys() ^ {*names, "lower", "upper", *FORMATS[form]}
+    if wrong:
+        raise ValueError(f"these tensors are missing, or do not belong to its format: {short(sorted(wrong))}")
+    end = 0
+    for name, entry in entries.items():
+        kind, sides, offsets = fields(entry, ["dtype", "shape", "data_offsets"], f"the entry of {name}")
+        if type(sides) is not list or not 1 <= len(sides) <= 3 or type(offsets) is not list or len(offsets) != 2:
+            raise ValueError(f"the entry of {name} is {short(entry)}")
+        for number in (*sides, *offsets):
+            integer(number, 0, size, f"a number in the entry of {name}")
+        if type(kind) is not str or kind not in TYPES:
+            raise ValueError(f"the type of {name} is {short(kind)}, expected one of {', '.join(TYPES)}")
+    for name, entry in sorted(entries.items(), key=lambda item: item[1]["data_offsets"]):
+        if entry["data_offsets"] != [end, end + math.prod(entry["shape"]) * TYPES[entry["dtype"]].itemsize]:
+            raise ValueError(f"the bytes of {name} do not fit its shape, or do not follow the tensor before it")
+        end = entry["data_offsets"][1]
+    integer(end, size, size, "the end of its last tensor")
+    wanted = {"lower": ("U8", shape), "upper": ("U8", shape)}
+    for number, sizes in enumerate(layers):
+        outputs, stated = fields(sizes, ["outputs", "inputs"], f"the size of layer {number}")
+        integer(stated, inputs, inputs, f"the number of inputs of layer {number}")
+        integer(outputs, 1, MOST_WIDTH, f"the number of outputs of layer {number}")
+        wanted[f"{number}.mask"] = ("U8", [outputs, -(-inputs // 8)])
+        wanted[f"{number}.weight"] = ("I16 I32", entries[f"{number}.weight"]["shape"][:1])  # `layer` counts them
+        wanted[f"{number}.bias"] = ("I32", [outputs])
+        inputs = outputs
+    if FORMATS[form]:
+        hidden, classes = (entries[name]["shape"][:1] for name in ("head.b1", "head.b2"))
+        shapes = [[*hidden, inputs], hidden, [*classes, *hidden], classes]
+        wanted |= {name: ("F64", each) for name, each in zip(HEAD, shapes, strict=True)}
+        integer(hidden[0], 1, MOST_WIDTH, "the number of hidden neurons of its head")
+        inputs = classes[0]
+    for name, (kinds, each) in wanted.items():
+        if entries[name]["dtype"] not in kinds.split() or entries[name]["shape"] != each or 0 in each:
+            raise ValueError(f"{name} is {entries[name]['dtype']} {entries[name]['shape']}, expected {kinds} {each}")
+    integer(inputs, 2, MOST_WIDTH, "the number of its classes")
+
+
+def read(path: Path) -> tuple[dict[str, Any], Tensors, str]:
+    """Header, tensors and sha256 of a safetensors file: a length, that much JSON, then the tensors' bytes.
+
+    ValueError, with the name of the file and the reason, for whatever docs/format.md does not allow.
+    """
+    path = Path(path)
+    size = path.stat().st_size
+    try:
+        if not path.is_file() or size > MOST_BYTES:
+            raise ValueError(f"it is not a regular file of at most {MOST_BYTES} bytes")
+        data = path.read_bytes()
         start = 8 + int.from_bytes(data[:8], "little")
-        entries = json.loads(data[8:start], object_pairs_hook=unique)
-        header = json.loads(entries.pop("__metadata__")["linfdist"], object_pairs_hook=unique)
+        if start % 8 or start > min(len(data), 8 + MOST_TEXT):
+            raise ValueError("it does not begin with the length of its JSON header, a multiple of 8")
+        text = data[8:start].decode("ascii")
+        entries = parsed(text.rstrip(" "), MOST_TEXT, (",", ":"))
+        (inner,) = fields(entries.pop("__metadata__", None), ["linfdist"], "its metadata")
+        header = parsed(inner, MOST_HEADER, (", ", ": "))
+        if len(text) - len(text.rstrip(" ")) >= 8:
+            raise ValueError("more than 7 spaces follow its JSON header")
+        check(header, entries, len(data) - start)
         stated = header.pop("sha256")
         digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
-        tensors: dict[str, NDArray[Any]] = {}
+        tensors: Tensors = {}
         for name, entry in sorted(entries.items()):
             begin, end = (start + offset for offset in entry["data_offsets"])
-            digest.update(json.dumps([name, entry["dtype"], entry["shape"]]).encode() + data[begin:end])
-            values = np.frombuffer(data[begin:end], TYPES[entry["dtype"]]).reshape(entry["shape"])
-            kind = "F64" if name in HEAD else KINDS.get(name.split(".")[-1], "U8")
-            if entry["dtype"] not in kind.split() or list(values.shape) != entry["shape"]:
-                raise ValueError(f"{name} is {entry['dtype']} {entry['shape']}")
-            tensors[name] = values.astype(np.float64 if name in HEAD else np.int64)
-        spans = sorted(entry["data_offsets"] for entry in entries.values())
-        if [0, *(end for _, end in spans)] != [*(begin for begin, _ in spans), len(data) - start]:
-            raise ValueError("tensors that do not lie one after the other")
-        names = {f"{number}.{part}" for number in range(len(header["layers"])) for part in ("mask", "weight", "bias")}
-        if tensors.keys() != names | {"lower", "upper", *FORMATS[header["format"]]}:
-            raise ValueError("tensors that do not belong to its format")
-        k, side, shape = header["k"], header["crop"], header["shape"]
-        if len(shape) != 3 or [list(tensors[name].shape) for name in ("lower", "upper")] != [shape, shape]:
-            raise ValueError("a domain that does not fit its images")
-        if type(k) is not int or k not in range(8) or type(side) not in (int, type(None)):
-            raise ValueError(f"k = {k!r}, crop = {side!r}")
-        if side is not None and side not in range(1, min(shape[1:]) + 1):
-            raise ValueError(f"crop = {side} of images {shape}")
-    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is no exact network, or is damaged ({type(error).__name__}: {error})") from None
-    if digest.hexdigest() != stated:
-        raise ValueError(f"{path} is damaged or was changed: its content does not have the sha256 in its header")
+            digest.update(json.dumps([name, entry["dtype"], entry["shape"]]).encode())
+            digest.update(memoryview(data)[begin:end])
+            values = np.frombuffer(data, TYPES[entry["dtype"]], math.prod(entry["shape"]), begin)
+            tensors[name] = values.reshape(entry["shape"])
+        if digest.hexdigest() != stated:
+            raise ValueError("it is damaged or was changed, its content does not have the sha256 in its header")
+        if (tensors["lower"] > tensors["upper"]).any():
+            raise ValueError("its domain is empty, since somewhere the least pixel is above the largest")
+        for name in FORMATS[header["format"]]:
+            if not abs(tensors[name]).max() <= 1e100:  # so that nothing can overflow; nor is this true of NaN
+                raise ValueError(f"{name} is not finite, or larger than 1e100")
+        bounds(header, tensors, tensors["lower"], tensors["upper"])
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is no exact network: {error}") from None
     return header, tensors, digest.hexdigest()

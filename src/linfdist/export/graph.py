@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .output import replacing
+from ..files import replacing
 
 OPSET, IR_VERSION = 18, 10  # old enough for runtimes of 2023
 LARGEST_FILE = 2**31 - 2**20  # bytes; protobuf cannot hold 2 GiB

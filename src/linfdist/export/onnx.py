@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 
 from ..certificates.checks import check_network
-from ..certificates.rounding import rounding_error
 from ..exact import FrozenHead, FrozenNet
 from ..models import PixelNet
+from ..models.rounding import rounding_error
 from ..nn import CenterCrop
 from ..nn.rounding import DOWN, UP
 from ..numbers import round_down, round_up
@@ -40,7 +40,7 @@ def to_onnx(network: PixelNet, path: str | Path, chunk: int = CHUNK) -> None:
     if next(network.parameters()).dtype != torch.float32:
         raise TypeError("only float32 networks can be written as ONNX files: call .float() first, and certify that one")
     graph = Graph(chunk)
-    network.readout.onnx(graph, network.body.onnx(graph, "images", network.shape))
+    network.readout.onnx(graph, network.body.onnx(graph, "images", network.shape), "logits")
     outputs = [Value("logits", torch.float32, (network.classes,), "the largest one is the prediction")]
     if network.readout.lipschitz is not None:
         _radius(graph, network, network.readout.lipschitz)

@@ -1,5 +1,6 @@
 """`torch.export`: the network as a program, for AOTInductor, ExecuTorch and the like."""
 
+import io
 import warnings
 from pathlib import Path
 
@@ -7,8 +8,8 @@ import torch
 from torch.export import Dim
 
 from ..certificates.checks import check_network
+from ..files import write_atomically
 from ..models import PixelNet
-from .output import replacing
 
 
 def to_torch_export(network: PixelNet, path: str | Path) -> None:
@@ -22,5 +23,6 @@ def to_torch_export(network: PixelNet, path: str | Path) -> None:
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torch about itself
         program = torch.export.export(network, (example,), dynamic_shapes={"x": {0: Dim("batch")}})
-        with replacing(Path(path)) as temporary:
-            torch.export.save(program, temporary)
+    content = io.BytesIO()  # torch's writer of files ends the process where the disk is full
+    torch.export.save(program, content)
+    write_atomically(Path(path), content.getvalue())

@@ -5,6 +5,7 @@ from .composed import Composed, as_network
 from .config import from_config
 from .count import count_flops, count_parameters
 from .dist_net import ConvDistNetMLP, DistNet, DistNetMLP
+from .mean import Mean
 from .saved import load, save
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "ConvDistNetMLP",
     "DistNet",
     "DistNetMLP",
+    "Mean",
     "PixelNet",
     "as_network",
     "count_flops",

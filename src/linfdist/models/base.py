@@ -7,7 +7,10 @@ from typing import Any
 
 from torch import Tensor
 
-from ..nn import Box, CenterCrop, Contract, LipschitzModule, Normalize, Readout, Stack
+from ..nn import Box, CenterCrop, Clip, Contract, Flatten, LipschitzModule, MeanPool, Normalize, Readout, Stack
+from ..nn.clip import check_clip
+from ..nn.mean_pool import check_pool
+from ..nn.straight import straight
 
 
 class PixelNet(Contract):
@@ -18,6 +21,7 @@ class PixelNet(Contract):
     network again; it is empty for a network that cannot be saved.
     """
 
+    repeatable = True  # what its parts compute, and nothing else
     body: Stack
     config: dict[str, Any]
 
@@ -40,14 +44,35 @@ class PixelNet(Contract):
         """Compute the logits (B, classes) of images (B, C, H, W)."""
         return self.readout(self.features(x, p), p)
 
+    def surrogate(self, x: Tensor, p: float) -> Tensor:
+        """Compute the logits of p = inf, bit for bit, with the gradient of distances at a finite p, layer by layer.
+
+        At p = inf the gradient of a distance follows the farthest coordinate alone. To make a distance smaller, though,
+        all coordinates that are nearly as far must move too; those of finite p have weight (|x - w| / y)^(p - 1). Taken
+        in each layer at the values of p = inf, such gradients stay useful down to p = 8, where those of the network as
+        a whole at that p are those of another network.
+        """
+        if type(self).forward is not PixelNet.forward:  # it may be more than the readout of its body
+            return straight(self(x.detach()), self(x, p))
+        self.check_images(x)
+        return self.readout.surrogate(self.body.surrogate(x, p), p)
+
     def terms(self, shape: tuple[int, ...] | None = None) -> int:
         """Count the pairs of a neuron and an input of it, for one image."""
         shapes = self.body.shapes(shape or self.shape)
         return self.body.terms(shapes[0]) + self.readout.terms(shapes[-1])
 
+    def elements(self, shape: tuple[int, ...] | None = None) -> int:
+        """Count the numbers of the largest tensor that is computed for one image."""
+        shapes = self.body.shapes(shape or self.shape)
+        return max(self.body.elements(shapes[0]), self.readout.elements(shapes[-1]))
+
     @property
     def lipschitz(self) -> float:
-        """The ℓ∞ Lipschitz constant of `features` in pixels, at p = inf in eval mode: 1/std, rounded up."""
+        """The ℓ∞ Lipschitz constant of `features` in pixels, at p = inf in eval mode: the product of the layers' ones.
+
+        That is 1/std, rounded up, for the paper's networks; clipping makes it larger.
+        """
         return self.body.lipschitz
 
     def features(self, x: Tensor, p: float | Tensor = math.inf) -> Tensor:
@@ -60,6 +85,11 @@ class PixelNet(Contract):
         self.check_images(box.lower)
         self.check_images(box.upper)
         return self.body.forward_box(box)
+
+    def from_bytes(self, images: Tensor) -> Tensor:
+        """Turn 8-bit images into the pixels in [0, 1] that the network takes, in its precision and on its device."""
+        weight = next(self.parameters())
+        return images.to(weight.device).to(weight.dtype) / 255
 
     def check_images(self, x: Tensor) -> None:
         """Raise unless x are floating-point images of this network's shape, or of the shape after its crop."""
@@ -85,6 +115,19 @@ def check_sizes(shape: Sequence[int], mean: Sequence[float], crop: int | None, *
     return shape[0], shape[1], shape[2]
 
 
-def first_layers(mean: Sequence[float], std: float, crop: int | None) -> list[LipschitzModule]:
-    """Pixels (B, C, H, W) -> normalised images (B, C, crop, crop)."""
-    return ([] if crop is None else [CenterCrop(crop)]) + [Normalize(mean, std)]
+def first_layers(
+    mean: Sequence[float], std: float, crop: int | None, clip: Sequence[float] | None = None
+) -> list[LipschitzModule]:
+    """Pixels (B, C, H, W) -> normalised images (B, C, crop, crop), after the crop and the clipping, if any."""
+    bounds = check_clip(clip)
+    layers: list[LipschitzModule] = [] if crop is None else [CenterCrop(crop)]
+    return layers + ([] if bounds is None else [Clip(*bounds)]) + [Normalize(mean, std)]
+
+
+def to_vectors(shape: tuple[int, ...], pool: Sequence[int]) -> tuple[LipschitzModule, int]:
+    """Normalised images of this shape (C, H, W) -> the inputs of the first dist layer, and how many there are.
+
+    pool: the sizes of the blocks whose means these are; if it is empty, the pixels. ValueError if a block does not fit.
+    """
+    layer = MeanPool(pool) if check_pool(pool) else Flatten()
+    return layer, layer.output_shape(shape)[0]

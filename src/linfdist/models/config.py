@@ -6,19 +6,24 @@ from typing import Any
 
 from .base import PixelNet
 from .dist_net import ConvDistNetMLP, DistNet, DistNetMLP
+from .mean import Mean
 
 MODELS: dict[str, type[PixelNet]] = {  # by the names that recipes use
     "dist_net": DistNet,
     "dist_net_mlp": DistNetMLP,
     "conv_dist_net_mlp": ConvDistNetMLP,
 }
-CLASSES = {network.__name__: network for network in MODELS.values()}  # by the names that configurations use
+CLASSES: dict[str, type[PixelNet]] = {  # by the names that configurations use
+    **{network.__name__: network for network in MODELS.values()},
+    "Mean": Mean,
+}
 
 
 def from_config(config: Mapping[str, Any]) -> PixelNet:
     """The network that `config` (see `PixelNet`) describes, with new weights, in eval mode: ready for saved weights.
 
-    ValueError names the keys that are unknown or missing.
+    ValueError names the keys that are unknown or missing. A network that is made of others has their configurations in
+    its own, as `members`.
     """
     arguments = dict(config)
     name = arguments.pop("class", None)
@@ -30,4 +35,14 @@ def from_config(config: Mapping[str, Any]) -> PixelNet:
     if unknown or missing:
         wrong = [f"unknown {key!r}" for key in unknown] + [f"{key!r} is missing" for key in missing]
         raise ValueError(f"configuration of a {name}: {', '.join(wrong)}; the keys are {', '.join(parameters)}")
+    if "members" in arguments:
+        arguments["members"] = [from_config(each) for each in members_of(config)]
     return CLASSES[name](**arguments).eval()
+
+
+def members_of(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The configurations of the networks that a network is made of: none for most. ValueError if these are not some."""
+    members = config.get("members", [])
+    if not isinstance(members, list) or not all(isinstance(each, Mapping) for each in members):
+        raise ValueError(f"members must be a list of configurations of networks, got {str(members)[:60]!r}")
+    return members

@@ -1,23 +1,11 @@
 """The paper's three networks: all dist layers (Table 5), dist layers with an MLP on top, and its convolutional kin."""
 
 import math
-from abc import abstractmethod
 from collections.abc import Sequence
 from itertools import pairwise
 
-from ..nn import (
-    Box,
-    DistConv2d,
-    DistLinear,
-    Flatten,
-    Head,
-    LipschitzModule,
-    MeanShift,
-    NearestClass,
-    Readout,
-    Stack,
-)
-from .base import PixelNet, check_sizes, first_layers
+from ..nn import Box, DistConv2d, DistLinear, Flatten, Head, LipschitzModule, MeanShift, NearestClass, Readout, Stack
+from .base import PixelNet, check_sizes, first_layers, to_vectors
 
 
 class DistNet(PixelNet):
@@ -26,7 +14,9 @@ class DistNet(PixelNet):
     shape: (C, H, W) of the images; classes: how many logits; width: neurons of each hidden layer; depth: dist layers,
     the last one included; mean, std: see `Normalize`; identity_init: hidden layers start as the identity wherever they
     are not narrower than their input; mean_shift: if False, hidden layers have a learned bias instead; crop: the side
-    of the centre crop, if any; per_class: neurons of the last layer for each class, which are averaged.
+    of the centre crop, if any; per_class: neurons of the last layer for each class, which are averaged; pool: sizes of
+    blocks whose means the first dist layer sees (see `MeanPool`), in place of the pixels; clip: (low, high), if pixels
+    are to be clipped (see `Clip`) before they are normalised.
     """
 
     def __init__(
@@ -41,17 +31,19 @@ class DistNet(PixelNet):
         mean_shift: bool = True,
         crop: int | None = None,
         per_class: int = 1,
+        pool: Sequence[int] = (),
+        clip: Sequence[float] | None = None,
     ) -> None:
         sizes = {"classes": classes, "width": width, "depth": depth, "per_class": per_class}
         super().__init__(check_sizes(shape, mean, crop, **sizes), crop)
+        first, (vector, inputs) = first_layers(mean, std, crop, clip), to_vectors((shape[0], *self.size), pool)
         self.config = {
             "class": "DistNet", "shape": list(shape), "classes": classes, "width": width, "depth": depth,
             "mean": list(mean), "std": std, "identity_init": identity_init, "mean_shift": mean_shift, "crop": crop,
-            "per_class": per_class,
+            "per_class": per_class, "pool": list(pool), "clip": None if clip is None else list(clip),
         }  # fmt: skip
-        widths = [shape[0] * math.prod(self.size), *[width] * (depth - 1)]
-        hidden = hidden_layers(widths, identity_init, mean_shift)
-        self.body = Stack(*first_layers(mean, std, crop), Flatten(), *hidden)
+        widths = [inputs, *[width] * (depth - 1)]
+        self.body = Stack(*first, vector, *hidden_layers(widths, identity_init, mean_shift))
         self.last = NearestClass(widths[-1], classes, per_class)
 
     @property
@@ -63,10 +55,11 @@ class DistNet(PixelNet):
         return self.last.forward_box(self.features_box(box))  # (B, classes) each
 
 
-class _HeadNet(PixelNet):
-    """Dist layers, all with shift, then the `Head`. `name` is that of the class to build it by."""
+class DistNetMLP(PixelNet):
+    """ℓ∞-dist Net+MLP (Section 6): `depth` dist layers of `width` neurons each, all with shift, then the `Head`.
 
-    name: str
+    head: neurons of its hidden layer. The other arguments are those of `DistNet`.
+    """
 
     def __init__(
         self,
@@ -80,55 +73,65 @@ class _HeadNet(PixelNet):
         mean_shift: bool = True,
         crop: int | None = None,
         head: int = 512,
+        pool: Sequence[int] = (),
+        clip: Sequence[float] | None = None,
     ) -> None:
         super().__init__(check_sizes(shape, mean, crop, classes=classes, width=width, depth=depth, head=head), crop)
+        first, (vector, inputs) = first_layers(mean, std, crop, clip), to_vectors((shape[0], *self.size), pool)
         self.config = {
-            "class": self.name, "shape": list(shape), "classes": classes, "width": width, "depth": depth,
+            "class": "DistNetMLP", "shape": list(shape), "classes": classes, "width": width, "depth": depth,
             "mean": list(mean), "std": std, "identity_init": identity_init, "mean_shift": mean_shift, "crop": crop,
-            "head": head,
+            "head": head, "pool": list(pool), "clip": None if clip is None else list(clip),
         }  # fmt: skip
-        layers, features = self._dist_layers(width, depth, identity_init, mean_shift)
-        self.body = Stack(*first_layers(mean, std, crop), *layers)
-        self.head = Head(features, head, classes)
-
-    @abstractmethod
-    def _dist_layers(
-        self, width: int, depth: int, identity_init: bool, mean_shift: bool
-    ) -> tuple[list[LipschitzModule], int]:
-        """From normalised images (B, C, H, W) to features (B, F), and F."""
+        self.body = Stack(*first, vector, *hidden_layers([inputs, *[width] * depth], identity_init, mean_shift))
+        self.head = Head(width, head, classes)
 
     @property
     def readout(self) -> Readout:
         return self.head
 
 
-class DistNetMLP(_HeadNet):
-    """ℓ∞-dist Net+MLP (Section 6): `depth` dist layers of `width` neurons each, all with shift, then the `Head`.
-
-    head: neurons of its hidden layer. The other arguments are those of `DistNet`.
-    """
-
-    name = "DistNetMLP"
-
-    def _dist_layers(
-        self, width: int, depth: int, identity_init: bool, mean_shift: bool
-    ) -> tuple[list[LipschitzModule], int]:
-        sizes = [self.shape[0] * math.prod(self.size), *[width] * depth]
-        return [Flatten(), *hidden_layers(sizes, identity_init, mean_shift)], width
-
-
-class ConvDistNetMLP(_HeadNet):
+class ConvDistNetMLP(PixelNet):
     """Convolutional ℓ∞-dist Net+MLP (Table 8, there with width = 128 and depth = 6, where padding 1 gives its FLOPs).
 
     depth - 1 convolutions, 3×3 with padding 1: two of `width` channels, the others of twice as many, the third with
     stride 2; then a dist layer of 4 `width` neurons; all with shift; then the `Head`. See `DistNetMLP`.
     """
 
-    name = "ConvDistNetMLP"
+    def __init__(
+        self,
+        shape: Sequence[int],
+        classes: int,
+        width: int,
+        depth: int,
+        mean: Sequence[float],
+        std: float,
+        identity_init: bool = True,
+        mean_shift: bool = True,
+        crop: int | None = None,
+        head: int = 512,
+        clip: Sequence[float] | None = None,
+    ) -> None:
+        super().__init__(check_sizes(shape, mean, crop, classes=classes, width=width, depth=depth, head=head), crop)
+        first = first_layers(mean, std, crop, clip)
+        self.config = {
+            "class": "ConvDistNetMLP", "shape": list(shape), "classes": classes, "width": width, "depth": depth,
+            "mean": list(mean), "std": std, "identity_init": identity_init, "mean_shift": mean_shift, "crop": crop,
+            "head": head, "clip": None if clip is None else list(clip),
+        }  # fmt: skip
+        convolutions, inputs = self._convolutions(width, depth, identity_init, mean_shift)
+        last = hidden_layers([inputs, 4 * width], identity_init, mean_shift)
+        self.body = Stack(*first, *convolutions, Flatten(), *last)
+        self.head = Head(4 * width, head, classes)
 
-    def _dist_layers(
+    @property
+    def readout(self) -> Readout:
+        return self.head
+
+    def _convolutions(
         self, width: int, depth: int, identity_init: bool, mean_shift: bool
     ) -> tuple[list[LipschitzModule], int]:
+        """From normalised images (B, C, H, W) to (B, C′, H′, W′), and C′ H′ W′."""
         channels = [self.shape[0], *[width if i < 2 else 2 * width for i in range(depth - 1)]]
         layers: list[LipschitzModule] = []
         shape: tuple[int, ...] = (self.shape[0], *self.size)
@@ -139,8 +142,7 @@ class ConvDistNetMLP(_HeadNet):
             )
             layers += [conv, MeanShift(outputs)] if mean_shift else [conv]
             shape = conv.output_shape(shape)
-        sizes = [math.prod(shape), 4 * width]
-        return [*layers, Flatten(), *hidden_layers(sizes, identity_init, mean_shift)], 4 * width
+        return layers, math.prod(shape)
 
 
 def hidden_layers(sizes: Sequence[int], identity_init: bool, mean_shift: bool) -> list[LipschitzModule]:

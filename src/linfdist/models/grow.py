@@ -11,30 +11,45 @@ from .base import PixelNet
 from .config import from_config
 from .dist_net import DistNet, DistNetMLP
 
+GROW = ("DistNet", "DistNetMLP", "ConvDistNetMLP")
 HOW_WEIGHTS_ARE_DRAWN = {"identity_init"}  # the keys of a config that are no part of a network's shape
 
 
 def grow(network: PixelNet, config: Mapping[str, Any], noise: float = 0.0) -> PixelNet:
-    """The network in the shape of `config`: with a head, deeper and wider as needed. ValueError if that is another one.
+    """The network in the shape of `config`: with a head, deeper, wider, and with more neurons per class, as needed.
 
-    noise: see `deepen` and `widen`.
+    ValueError if that is another network; TypeError for networks that cannot grow. noise: see `deepen`, `widen` and
+    `multiply_classes`.
     """
+    for name in (network.config.get("class"), config.get("class")):
+        if name not in GROW:
+            raise TypeError(f"a {name or type(network).__name__} cannot grow: only {', '.join(GROW)} can")
     if (network.config["class"], config["class"]) == ("DistNet", "DistNetMLP"):
         network = add_head(network, config["head"])
-    factor, rest = divmod(config["width"], network.config["width"])
-    if factor > 1 and not rest:
+    factor = _factor(network, config, "width")
+    if factor > 1:
         network = widen(network, factor, noise)
     while isinstance(network, DistNet | DistNetMLP) and network.config["depth"] < config["depth"]:
         network = deepen(network, noise)
+    factor = _factor(network, config, "per_class")
+    if factor > 1:
+        network = multiply_classes(network, factor, noise)
     found = network.config
     different = [key for key in config if found.get(key) != config[key] and key not in HOW_WEIGHTS_ARE_DRAWN]
     if different:
         changes = ", ".join(f"{key}: {found.get(key)!r} there, {config[key]!r} here" for key in different)
         raise ValueError(
-            f"it has another shape ({changes}), and can only become deeper, wider by a whole factor, "
-            "or get a head in place of its last layer"
+            f"it has another shape ({changes}), and can only become deeper, become wider or get more neurons per class "
+            "by a whole factor, or get a head in place of its last layer"
         )
     return network
+
+
+def _factor(network: PixelNet, config: Mapping[str, Any], key: str) -> int:
+    """How many times as large a number of the configuration is to become; 1 if that is no whole factor."""
+    now = network.config.get(key, 1)
+    wanted = config.get(key, now)
+    return wanted // now if wanted % now == 0 else 1
 
 
 @torch.no_grad()
@@ -100,6 +115,33 @@ def widen(network: PixelNet, factor: int, noise: float = 0.0) -> PixelNet:
             copies = own[name][len(tensor) :]
             copies.add_(torch.randn_like(copies), alpha=noise)
     return wider
+
+
+@torch.no_grad()
+def multiply_classes(network: PixelNet, factor: int, noise: float = 0.0) -> PixelNet:
+    """The same network with `factor` copies of every neuron of the last layer, over which each class takes its mean.
+
+    A mean does not change when all its numbers are repeated, so the logits are the same up to the rounding of longer
+    sums; at every p, not at p = inf alone. Copies stay alike in training unless something tells them apart: noise, a
+    standard deviation, is added to the weights of all copies but the first. Then the network is not quite the same.
+    """
+    if not isinstance(network, DistNet):
+        raise TypeError(f"only a DistNet has neurons for each class in its last layer, not {type(network).__name__}")
+    if factor < 1:
+        raise ValueError(f"factor = {factor}: must be at least 1")
+    before = network.config["per_class"]
+    larger = from_config({**network.config, "per_class": factor * before})
+    own = larger.state_dict()
+    for name, tensor in network.state_dict().items():
+        if not name.startswith("last."):
+            own[name].copy_(tensor)
+            continue
+        classes = tensor.unflatten(0, (network.classes, before))  # (classes, per_class, ...)
+        copies = classes.repeat(1, factor, *[1] * (tensor.dim() - 1))
+        if noise and name == "last.weight":
+            copies[:, before:] += noise * torch.randn_like(copies[:, before:])
+        own[name].copy_(copies.flatten(0, 1))
+    return larger
 
 
 def _range(network: PixelNet) -> float:

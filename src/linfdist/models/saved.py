@@ -11,7 +11,7 @@ from ..files import load_tensors, save_tensors
 from ..runs import CHECKPOINT, MODEL
 from .base import PixelNet
 from .compact import compress, expand, matrices
-from .config import from_config
+from .config import from_config, members_of
 
 FILE = MODEL
 
@@ -59,14 +59,20 @@ def load(source: str | Path) -> PixelNet:
 
 def _describe(config: Mapping[str, Any], tensors: Mapping[str, Tensor], path: Path) -> PixelNet:
     """The network without memory for its weights, until those of the file are known to fit: a header is only words."""
-    depth = config.get("depth")
-    if isinstance(depth, int) and depth > len(tensors):
-        raise ValueError(f"{path} describes {depth} layers, but holds {len(tensors)} tensors")
     try:
+        depth = _layers(config)
+        if depth > len(tensors):
+            raise ValueError(f"{depth} layers, but the file holds {len(tensors)} tensors")
         with torch.device("meta"):
             return from_config(config)
     except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(f"{path} describes a network that cannot be built: {error}") from None
+
+
+def _layers(config: Mapping[str, Any]) -> int:
+    """Count the layers that the configuration promises, those of members included."""
+    depth = config.get("depth")
+    return (depth if isinstance(depth, int) else 0) + sum(_layers(each) for each in members_of(config))
 
 
 def load_into(module: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:

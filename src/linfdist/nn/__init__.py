@@ -2,21 +2,25 @@
 
 from .base import Box, Contract, LipschitzModule, Rounding
 from .center_crop import CenterCrop
+from .clip import Clip
 from .dist_conv import DistConv2d
 from .dist_linear import DistLinear
 from .flatten import Flatten
 from .folded import Folded
 from .head import Head
+from .mean_pool import MeanPool
 from .mean_shift import MeanShift
 from .nearest_class import NearestClass
 from .normalize import Normalize
 from .readout import Logits, Readout
 from .scaled_linear import ScaledLinear
 from .stack import Stack
+from .view import View
 
 __all__ = [
     "Box",
     "CenterCrop",
+    "Clip",
     "Contract",
     "DistConv2d",
     "DistLinear",
@@ -25,6 +29,7 @@ __all__ = [
     "Head",
     "LipschitzModule",
     "Logits",
+    "MeanPool",
     "MeanShift",
     "NearestClass",
     "Normalize",
@@ -32,4 +37,5 @@ __all__ = [
     "Rounding",
     "ScaledLinear",
     "Stack",
+    "View",
 ]

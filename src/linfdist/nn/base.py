@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from .folded import Folded
+from .straight import straight
 
 Shape = tuple[int, ...]  # of one sample, without the batch
 
@@ -45,10 +46,13 @@ class Contract(nn.Module, ABC):
 
     Soundness is by declaration. Certificates accept a module if its class is final, that is, if it fills in one of the
     abstract contracts itself: a class that inherits from a finished one may compute something else than its parent
-    has declared, and is refused. `parts` are the classes of plain torch modules that it is made of.
+    has declared, and is refused. `parts` are the classes of plain torch modules that it is made of. `repeatable` says
+    whether the same input always gives the same bits, but for denormal numbers that are flushed: not so if sums may be
+    taken in another order in another batch.
     """
 
     parts: tuple[type[nn.Module], ...] = ()
+    repeatable: bool = False
 
     @classmethod
     def declares(cls) -> bool:
@@ -65,6 +69,13 @@ class Contract(nn.Module, ABC):
         These are the FLOPs of the paper's tables. Most modules have none.
         """
         return 0
+
+    def elements(self, shape: Shape) -> int:
+        """Count the numbers of the largest tensor that is computed for one sample of this shape, the sample included.
+
+        So many samples go through a network at once that memory suffices. Modules made of others must say it.
+        """
+        return math.prod(shape)
 
 
 class LipschitzModule(Contract):
@@ -105,6 +116,13 @@ class LipschitzModule(Contract):
 
         ValueError if a value of the layer is not finite.
         """
+
+    def surrogate(self, x: Tensor, p: float) -> Tensor:
+        """Compute the values of p = inf, bit for bit, with gradients of distances at a finite p, for attacks.
+
+        A layer that is made of others hands this on to them, so that each gets its gradient at the values of p = inf.
+        """
+        return straight(self(x.detach()), self(x, p)) if self.holds_distances else self(x)
 
     def fold(self, folded: Folded) -> None:
         """Add the layer to a network in pixels and float64, from which integer networks and programs are made."""

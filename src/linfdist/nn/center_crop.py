@@ -20,6 +20,7 @@ class CenterCrop(LipschitzModule):
     smaller half is cut off at the top or left. Images of that size pass as they are: augmentation has cropped them.
     """
 
+    repeatable = True
     lipschitz = 1.0
 
     def __init__(self, size: int) -> None:

@@ -25,6 +25,7 @@ class DistConv2d(LipschitzModule):
     second pixel, and so on). This needs in_channels <= out_channels and a kernel with a centre.
     """
 
+    repeatable = True
     lipschitz = 1.0  # Fact 3.4, at p = inf only
     holds_distances = True
 

@@ -12,6 +12,7 @@ from .folded import Folded
 class Flatten(LipschitzModule):
     """(B, C, H, W) -> (B, C*H*W), row-major."""
 
+    repeatable = True
     lipschitz = 1.0
 
     def forward(self, x: Tensor, p: float | Tensor = math.inf) -> Tensor:

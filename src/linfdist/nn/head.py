@@ -8,7 +8,7 @@ from torch import Tensor
 
 from .base import Box, Graph, Shape
 from .head_bounds import HeadBounds
-from .readout import Proves, Readout
+from .readout import Lead, Leads, Proves, Readout
 from .rounding import UP, largest
 from .scaled_linear import ScaledLinear
 
@@ -45,11 +45,17 @@ class Head(Readout):
         own = self.head_bounds()
 
         def proves(box: Box, best: Tensor, off: float) -> Tensor:
-            lower, upper = box.lower.double(), box.upper.double()
-            apart = off * UP + (lower.abs() + upper.abs()) * 2.0**-52 * (off > 0)
-            return own.proves(Box(lower - apart, upper + apart), best)
+            return own.proves(_moved_apart(box, off), best)
 
         return proves
+
+    def leads(self) -> Leads:
+        own = self.head_bounds()
+
+        def leads(box: Box, best: Tensor, off: float) -> Lead:
+            return Lead(*own.leads(_moved_apart(box, off), best))
+
+        return leads
 
     def terms(self, shape: Shape) -> int:
         return self.hidden.weight.numel() + self.output.weight.numel()
@@ -67,10 +73,17 @@ class Head(Readout):
                     'cover: call torch.set_float32_matmul_precision("highest") first'
                 )
 
-    def onnx(self, graph: Graph, x: str) -> str:
-        return self._product(graph, graph.node("Tanh", self._product(graph, x, self.hidden)), self.output, "logits")
+    def onnx(self, graph: Graph, x: str, name: str | None = None) -> str:
+        return self._product(graph, graph.node("Tanh", self._product(graph, x, self.hidden)), self.output, name)
 
     @staticmethod
     def _product(graph: Graph, x: str, layer: ScaledLinear, name: str | None = None) -> str:
         product = graph.node("MatMul", x, graph.constant(layer.scaled_weight().T))
         return graph.node("Add", product, graph.constant(layer.bias), name=name)
+
+
+def _moved_apart(box: Box, off: float) -> Box:
+    """A box of features in float64, its ends moved apart by `off` and a little more."""
+    lower, upper = box.lower.double(), box.upper.double()
+    apart = off * UP + (lower.abs() + upper.abs()) * 2.0**-52 * (off > 0)
+    return Box(lower - apart, upper + apart)

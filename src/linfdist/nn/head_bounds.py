@@ -55,6 +55,19 @@ class HeadBounds:
         bounds[hopeful[place], other] = self.crown(hidden, best, hopeful[place], other)
         return (bounds > 0).all(1)
 
+    def leads(self, features: Box, best: Tensor) -> tuple[Tensor, Tensor]:
+        """Lower bounds (b, classes) of z[best] − z[j], the better of IBP and CROWN for each, and (b,) of all |z|.
+
+        See `Lead`. features (b, F) float64, best (b,).
+        """
+        hidden = self.hidden(features)
+        apart = self.ibp(hidden, best)
+        row, other = (apart < torch.inf).nonzero().unbind(1)
+        apart[row, other] = torch.maximum(apart[row, other], self.crown(hidden, best, row, other))
+        furthest = torch.maximum(hidden.low.abs(), hidden.high.abs())
+        size = furthest @ self.abs_w2.T + self.b2.abs() + hidden.output_slack  # (b, classes)
+        return apart, size.amax(1)
+
     def hidden(self, features: Box) -> Hidden:
         lower, upper = features
         furthest = torch.maximum(lower.abs(), upper.abs())

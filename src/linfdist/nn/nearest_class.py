@@ -11,8 +11,8 @@ from ..ops.dist import dist
 from .base import Box, Graph, Rounding, Shape
 from .dist_linear import distance_rounding
 from .folded import Folded
-from .readout import Proves, Readout, largest_alone
-from .rounding import gamma, widened
+from .readout import Lead, Leads, Proves, Readout, largest_alone, lead_of
+from .rounding import mean_rounding, mean_slack, widened
 
 
 class NearestClass(Readout):
@@ -34,6 +34,11 @@ class NearestClass(Readout):
         self.bias = nn.Parameter(torch.zeros(classes * per_class))
 
     @property
+    def repeatable(self) -> bool:  # type: ignore[override]
+        """Not if sums are rounded."""
+        return self.per_class == 1
+
+    @property
     def classes(self) -> int:
         return len(self.weight) // self.per_class
 
@@ -47,8 +52,7 @@ class NearestClass(Readout):
         if self.per_class == 1:
             return Box(-far, -near)
         low, high = self._by_class(-far.double()), self._by_class(-near.double())
-        relative = gamma(self.per_class + 2, torch.finfo(near.dtype).eps / 2) + 2.0**-50 * (self.per_class + 2)
-        slack = relative * torch.maximum(low.abs(), high.abs()).mean(2)
+        slack = mean_slack(torch.maximum(low.abs(), high.abs()).mean(2), self.per_class, near.dtype)
         return widened(low.mean(2), high.mean(2), slack, near.dtype)
 
     def bounds(self) -> Proves:
@@ -57,12 +61,19 @@ class NearestClass(Readout):
 
         return proves
 
+    def leads(self) -> Leads:
+        def leads(box: Box, best: Tensor, off: float) -> Lead:
+            return lead_of(self.forward_box(box), best, off)
+
+        return leads
+
     def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
-        """Beside the distances, n additions and one division, which together lose less than (n + 2) u of the mean."""
-        distances, n = distance_rounding(self.weight, self.bias, size, unit), self.per_class
-        if n == 1:
+        """Beside the distances, that of their mean."""
+        distances = distance_rounding(self.weight, self.bias, size, unit)
+        if self.per_class == 1:
             return distances
-        return Rounding(distances.size, distances.peak * n, distances.error + (n + 2) * unit * distances.size)
+        mean = mean_rounding(distances.size, self.per_class, unit)
+        return mean._replace(error=distances.error + mean.error)
 
     def terms(self, shape: Shape) -> int:
         return self.weight.numel()
@@ -72,12 +83,12 @@ class NearestClass(Readout):
             raise TypeError(f"a readout with {self.per_class} neurons per class has no form in integers yet: train one")
         folded.distance(self.weight, self.bias)
 
-    def onnx(self, graph: Graph, x: str) -> str:
+    def onnx(self, graph: Graph, x: str, name: str | None = None) -> str:
         y = graph.node("Add", graph.distances(x, self.weight, 1, self.weight.dtype), graph.constant(self.bias))
         if self.per_class == 1:
-            return graph.node("Neg", y, name="logits")
+            return graph.node("Neg", y, name=name)
         split = graph.node("Reshape", y, graph.integers(0, self.classes, self.per_class))
-        return graph.node("Neg", graph.node("ReduceMean", split, graph.integers(2), keepdims=0), name="logits")
+        return graph.node("Neg", graph.node("ReduceMean", split, graph.integers(2), keepdims=0), name=name)
 
     def extra_repr(self) -> str:
         return f"{self.in_features}, {self.classes}, per_class={self.per_class}"

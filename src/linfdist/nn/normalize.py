@@ -19,6 +19,7 @@ class Normalize(LipschitzModule):
     x (B, C, H, W) -> (B, C, H, W). `mean` (C, 1, 1) and `std` () are buffers, saved with the weights.
     """
 
+    repeatable = True
     mean: Tensor
     std: Tensor
 

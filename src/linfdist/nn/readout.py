@@ -4,14 +4,31 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable
 from fractions import Fraction
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from .base import Box, Contract, Graph, Rounding
 from .folded import Folded
+from .rounding import UP
+from .straight import straight
 
 Proves = Callable[[Box, Tensor, float], Tensor]
+
+
+class Lead(NamedTuple):
+    """What is known of the computed logits z over b boxes of features, in each of which one class is to be the best.
+
+    apart: (b, classes) float64: z[best] − z[j] is at least apart[:, j]; infinity for the best class itself, −infinity
+    where nothing is known. size: (b,) float64: no |z[j]| is larger; infinity or NaN where nothing is known.
+    """
+
+    apart: Tensor
+    size: Tensor
+
+
+Leads = Callable[[Box, Tensor, float], Lead]
 
 
 class Readout(Contract):
@@ -47,16 +64,27 @@ class Readout(Contract):
         Lipschitz constant, or else a computed feature may lie outside the bounds all the same, at either end.
         """
 
+    def leads(self) -> Leads:
+        """Prepare bounds of by how much one class leads, with the arguments of `bounds`.
+
+        From these follow bounds of means of several networks, where no network has to prove anything alone.
+        """
+        raise TypeError(f"a {type(self).__name__} does not bound the differences of its logits, so it is not averaged")
+
     def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
         """Describe the rounding of the logits, as for a layer; only for readouts with a Lipschitz constant."""
         raise TypeError(f"a {type(self).__name__} has no Lipschitz constant, so its rounding is not asked for")
+
+    def surrogate(self, x: Tensor, p: float) -> Tensor:
+        """Compute the logits of p = inf, with gradients of distances at a finite p; see `LipschitzModule`."""
+        return straight(self(x.detach()), self(x, p)) if self.holds_distances else self(x)
 
     def fold(self, folded: Folded) -> None:
         """Add what the logits are the negation of to a network in pixels, if that consists of distances."""
         raise TypeError(f"a {type(self).__name__} does not consist of distances alone")
 
-    def onnx(self, graph: Graph, x: str) -> str:
-        """Add the readout's nodes to an ONNX graph; its output must be called `logits`."""
+    def onnx(self, graph: Graph, x: str, name: str | None = None) -> str:
+        """Add the readout's nodes to an ONNX graph; the name of the output, which is `name` if one is given."""
         raise TypeError(f"a {type(self).__name__} cannot be written as an ONNX file")
 
 
@@ -72,9 +100,19 @@ def largest_alone(logits: Box, best: Tensor, off: float) -> Tensor:
     return (own - others > 2 * off).all(1) & finite
 
 
+def lead_of(logits: Box, best: Tensor, off: float) -> Lead:
+    """By how much logit best[k] leads, given bounds (b, classes) of all, outside which a logit may lie by `off`."""
+    lower, upper = logits.lower.double(), logits.upper.double()
+    apart = lower.gather(1, best[:, None]) - upper
+    apart = apart - apart.abs() * 2.0**-50 - 2 * off * UP
+    size = torch.maximum(lower.abs(), upper.abs()).amax(1) + off
+    return Lead(apart.where(apart.isfinite(), -torch.inf).scatter(1, best[:, None], torch.inf), size)
+
+
 class Logits(Readout):
     """The features themselves are the logits: what a stack of layers is read out by."""
 
+    repeatable = True
     lipschitz = 1.0
 
     def __init__(self, classes: int) -> None:
@@ -91,8 +129,11 @@ class Logits(Readout):
     def bounds(self) -> Proves:
         return largest_alone
 
+    def leads(self) -> Leads:
+        return lead_of
+
     def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
         return Rounding.of(size, 0, unit)
 
-    def onnx(self, graph: Graph, x: str) -> str:
-        return graph.node("Identity", x, name="logits")
+    def onnx(self, graph: Graph, x: str, name: str | None = None) -> str:
+        return graph.node("Identity", x, name=name)

@@ -6,7 +6,7 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
-from .base import Box
+from .base import Box, Rounding
 
 UP, DOWN = 1 + 2.0**-50, 1 - 2.0**-50  # factors that outweigh a few roundings of float64
 
@@ -34,3 +34,23 @@ def widened(lower: Tensor, upper: Tensor, slack: Tensor, dtype: torch.dtype) -> 
     low, high = (lower - apart) - lower.abs() * 2.0**-50, (upper + apart) + upper.abs() * 2.0**-50
     infinity = torch.tensor(math.inf, dtype=dtype, device=lower.device)
     return Box(torch.nextafter(low.to(dtype), -infinity), torch.nextafter(high.to(dtype), infinity))
+
+
+def mean_rounding(size: Fraction, count: int, unit: Fraction) -> Rounding:
+    """Describe the rounding of a mean of so many numbers, none larger than `size`, summed in any order.
+
+    count - 1 additions lose at most (count - 1) u of the sum of the absolute values, and the division by count, or the
+    multiplication by a rounded 1/count, loses 2 u more. With count below 2^22, (count + 2) u covers the second order.
+    """
+    return Rounding(size, size * count, (count + 2) * unit * max(size, Fraction(1)))
+
+
+def mean_slack(size: Tensor, count: int, dtype: torch.dtype) -> Tensor:
+    """Bound how far a mean of `count` numbers, computed in `dtype` in any order, can be from the exact mean.
+
+    size: the mean of the absolute values, or more, in float64. What float64 loses in computing the same mean once more
+    is included; what flushing denormal numbers costs is not. Infinity where the sum might overflow.
+    """
+    precision = torch.finfo(dtype)
+    slack = (gamma(count + 2, precision.eps / 2) + 2.0**-50 * (count + 2)) * size
+    return slack.where(size * count < precision.max / 2, math.inf)

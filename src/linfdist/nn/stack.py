@@ -18,6 +18,7 @@ class Stack(LipschitzModule):
     A stack within a stack counts as the layers that it holds.
     """
 
+    repeatable = True
     parts = (nn.ModuleList,)
 
     def __init__(self, *layers: LipschitzModule) -> None:
@@ -61,8 +62,17 @@ class Stack(LipschitzModule):
             size, peak, error = own.size, max(peak, own.peak), error * Fraction(layer.lipschitz) + own.error
         return Rounding(size, peak, error)
 
+    def surrogate(self, x: Tensor, p: float) -> Tensor:
+        for layer in self:
+            x = layer.surrogate(x, p)
+        return x
+
     def terms(self, shape: Shape) -> int:
         return sum(layer.terms(each) for layer, each in zip(self, self.shapes(shape), strict=False))
+
+    def elements(self, shape: Shape) -> int:
+        layers = (layer.elements(each) for layer, each in zip(self, self.shapes(shape), strict=False))
+        return max(*layers, math.prod(self.output_shape(shape)), math.prod(shape))
 
     def fold(self, folded: Folded) -> None:
         for layer in self:

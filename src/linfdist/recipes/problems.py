@@ -6,6 +6,8 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
+from ..errors import LinfdistError
+
 _KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "string": "text in quotes"}
 _LIMITS = {
     "greater_than": ("more than", "gt"),
@@ -15,7 +17,7 @@ _LIMITS = {
 }
 
 
-class RecipeError(ValueError):
+class RecipeError(LinfdistError, ValueError):
     """A recipe that cannot be used. Its message has one line per problem; `where` is the file or recipe, if known."""
 
     def __init__(self, problems: Iterable[str], where: str = "") -> None:

@@ -4,7 +4,16 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
 
 from linfdist.eps import parse_eps
 
@@ -32,6 +41,17 @@ def _threshold(text: str) -> str:
     if parse_eps(text, name="threshold", at_most=2) == 0:
         raise ValueError("must be more than 0")
     return text.strip()
+
+
+def _listed(value: object) -> object:
+    """Numbers with commas between them, as on a command line, as a list."""
+    return [part.strip() for part in value.strip("[] ").split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def _ends(ends: list[float]) -> list[float]:
+    if len(ends) != 2 or not ends[0] < ends[1]:
+        raise ValueError("must be two numbers, the smaller one first, such as 0.3,0.7")
+    return ends
 
 
 Radius = Annotated[str, AfterValidator(_radius)]
@@ -63,6 +83,12 @@ class Recipe(BaseModel):
         description="neurons in each hidden dist layer; convolutional net: channels of the first layer"
     )
     depth: Whole = Field(description="number of dist layers; a head's two layers are not counted")
+    clip: Annotated[list[Share], BeforeValidator(_listed), AfterValidator(_ends)] | None = Field(
+        None, description="pixels from the first number to the second are stretched to [0, 1], the rest is cut off"
+    )
+    pool: Annotated[list[Whole], BeforeValidator(_listed)] = Field(
+        [], description="sizes of the blocks whose means the first dist layer sees; empty: it sees the pixels"
+    )
     per_class: Whole = Field(1, description="neurons of the last layer for each class, which are averaged")
     head: Whole = Field(512, description="hidden neurons of the MLP head")
     identity_init: bool = Field(True, description="whether hidden layers start near the identity map (C0 = -10)")
@@ -144,6 +170,7 @@ class Recipe(BaseModel):
     def idle(self) -> dict[str, str]:
         """Return the keys that have no effect in this recipe, each with the reason."""
         reasons = {
+            "pool": (self.model == "conv_dist_net_mlp", "model = 'conv_dist_net_mlp' looks at the pixels"),
             "per_class": (READOUTS[self.model] != "plain", f"model = {self.model!r} has a head instead"),
             "head": (READOUTS[self.model] != "head", f"model = {self.model!r} has no head"),
             "start_noise": (self.start is None, "there is no start"),

@@ -1,4 +1,4 @@
-"""Which published row a recipe is to be compared with."""
+"""The published row that a recipe is compared with."""
 
 from decimal import Decimal
 
@@ -8,7 +8,7 @@ from ..report.published import Result, beside, tables
 
 
 def published_row(table: int, recipe: Recipe) -> Result | None:
-    """The paper's own row with the recipe's network and techniques; None if the paper has none.
+    """Find the paper's own row with the recipe's network and techniques; None if the paper has none.
 
     All that a published row says (depth, smooth, decay, ...) must hold for the recipe; its networks have mean shift.
     """
@@ -21,6 +21,6 @@ def published_row(table: int, recipe: Recipe) -> Result | None:
 
 
 def paper_certified(data: str, eps: str, model: str) -> Decimal | None:
-    """The paper's certified accuracy of this kind of network; None if it has none."""
+    """Find the paper's certified accuracy of this kind of network; None if it has none."""
     found = [row.certified for row in beside(data, parse_eps(eps)) if row.cited is None and row.model == model]
     return found[0] if found else None

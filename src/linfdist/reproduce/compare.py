@@ -21,8 +21,10 @@ NONE = "–"
 
 
 class Quantity(NamedTuple):
-    """A pair of columns. published, measured: where the numbers are; rounded: what is proved never up, what survives
-    attacks never down."""
+    """A pair of columns: the names of the published and of the measured number, and how it is rounded.
+
+    What is proved is never rounded up, what survives attacks never down.
+    """
 
     heading: str
     published: str
@@ -36,7 +38,7 @@ _ACCURACIES = (
     Quantity("certified", "certified", "certified", down),
 )
 _QUANTITIES: dict[int, tuple[Quantity, ...]] = {
-    4: (Quantity("seconds an epoch", "seconds_per_epoch", "seconds_per_epoch", nearest),),
+    4: (Quantity("seconds per epoch", "seconds_per_epoch", "seconds_per_epoch", nearest),),
     7: (
         Quantity("train", "train", "train_clean", nearest),
         Quantity("test", "test", "clean", nearest),
@@ -47,7 +49,7 @@ _QUANTITIES: dict[int, tuple[Quantity, ...]] = {
 
 @dataclass(frozen=True)
 class ComparedTable:
-    """headings: the first `words` of them are of text, the others of numbers."""
+    """A table of text cells: the first `words` columns hold words, the others numbers."""
 
     title: str
     headings: list[str]
@@ -56,7 +58,7 @@ class ComparedTable:
 
 
 def compare(table: int, scale: Scale, rows: Sequence[Row]) -> ComparedTable:
-    """All published rows in the paper's order, baselines marked as cited, then those that only we have.
+    """Lay out all published rows in the paper's order, baselines marked as cited, then those that only we have.
 
     Ours are means over the runs, with the standard deviation if there are several.
     """
@@ -107,7 +109,7 @@ def _line(
 
 
 def published_number(result: Result | None, key: str) -> Decimal | None:
-    """What the paper says, digit for digit; some tables have numbers of their own."""
+    """Take a number of the paper, digit for digit; some tables have numbers of their own."""
     if result is None:
         return None
     value = getattr(result, key) if hasattr(result, key) else (result.more or {}).get(key)
@@ -115,7 +117,7 @@ def published_number(result: Result | None, key: str) -> Decimal | None:
 
 
 def spread(values: Sequence[float], rounded: Callable[[Fraction | float, int], str]) -> str:
-    """The mean, and ± the standard deviation of several."""
+    """Write the mean, and ± the standard deviation if there are several."""
     if not values:
         return NONE
     mean = rounded(sum((written(value) for value in values), Fraction(0)) / len(values), 2)

@@ -1,4 +1,4 @@
-"""Which runs make up a table of the paper, at which scale."""
+"""The runs that make up a table of the paper, at each scale."""
 
 import functools
 import sys
@@ -38,11 +38,11 @@ class Planned:
 
     @property
     def name(self) -> str:
-        """The recipe's."""
+        """Name the row as its recipe is named."""
         return self.recipe.name
 
     def with_seed(self, seed: int) -> Recipe:
-        """What one run is trained with."""
+        """Make the recipe of one run."""
         return self.recipe.override({"seed": seed}) if seed != self.recipe.seed else self.recipe
 
 
@@ -53,12 +53,12 @@ def _tables() -> dict[int, dict[str, Any]]:
 
 
 def numbers() -> list[int]:
-    """The tables that can be run."""
+    """List the tables that can be run."""
     return list(_tables())
 
 
 def plan(table: int, scale: Scale) -> list[Planned]:
-    """The rows of a table, those of the paper first."""
+    """List the rows of a table, those of the paper first."""
     content = _tables()[table]
     own: dict[str, str] = content.get("own", {}) if scale == "laptop" else {}
     more: dict[str, str] = own | (content.get("more", {}) if scale == "laptop" else {})
@@ -73,6 +73,6 @@ def plan(table: int, scale: Scale) -> list[Planned]:
 
 
 def _settings(content: Mapping[str, Any], recipe: Recipe) -> dict[str, Any]:
-    """Without what has no effect in this recipe: a recipe refuses that."""
+    """Collect the changes, without those that have no effect in this recipe: a recipe refuses them."""
     wanted = content["laptop"] | content.get("laptop_rows", {}).get(recipe.name, {})
     return {key: value for key, value in wanted.items() if key not in recipe.idle()}

@@ -1,13 +1,13 @@
-"""Results of runs, one JSON object a line: what tables and pages are made from."""
+"""Results of runs, one JSON object per line: tables and pages are made from them."""
 
 import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from .. import files
 from ..recipes import Recipe
 from .plan import Planned
 
@@ -18,7 +18,7 @@ class Row(BaseModel):
     """One run of one row of a table; recipe: as it was trained.
 
     Percentages of the test set (`train_clean`: of the training images, during the last epoch); None where nothing was
-    measured. Table 4 has seconds an epoch instead, by p and their mean.
+    measured. Table 4 has seconds per epoch instead, by p, and their mean.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
@@ -38,13 +38,13 @@ class Row(BaseModel):
     date: str
 
     def belongs_to(self, planned: Planned) -> bool:
-        """Whether it is of a run of just that, with any seed: a recipe may have changed since."""
+        """Tell whether this is the result of such a run, with any seed: a recipe may have changed since."""
         mine, wanted = (each.model_dump(exclude={"source", "seed"}) for each in (self.recipe, planned.recipe))
         return (self.table, self.scale, mine) == (planned.table, planned.scale, wanted)
 
 
 def read_rows(path: Path) -> list[Row]:
-    """All rows; none if there is no such file. ValueError names a line that is none."""
+    """Read all rows; none if there is no such file. ValueError names a line that is no row."""
     rows = []
     for number, line in enumerate(read_lines(path), start=1):
         try:
@@ -57,7 +57,7 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a file; none if it is not there."""
+    """Read the lines of a file; none if there is no such file."""
     return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
 
@@ -65,7 +65,4 @@ def append(path: Path, values: Iterable[dict[str, Any]]) -> None:
     """Add rows, all at once and flushed to the disk: several runs may share the file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     text = "".join(json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n" for value in values)
-    with open(path, "ab") as file:
-        file.write(text.encode())
-        file.flush()
-        os.fsync(file.fileno())
+    files.append(path, text)

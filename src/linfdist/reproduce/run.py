@@ -1,4 +1,4 @@
-"""Runs a table: trains and evaluates what is not there yet, and keeps a row of each run."""
+"""Run a table: train and evaluate what is not there yet, and keep one row per run."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -8,11 +8,11 @@ from pathlib import Path
 
 from .. import data, models
 from ..evaluate import evaluate, watch
+from ..machine import in_words
 from ..recipes import Recipe
 from ..recipes.problems import closest
 from ..runs import Run
 from ..training import train
-from ..zoo.run import machine
 from .epochs import epoch_times
 from .plan import Planned, Scale, plan
 from .rows import Row, append, read_rows
@@ -29,12 +29,12 @@ class Job:
 
     @property
     def name(self) -> str:
-        """The name of the run and of its folder."""
+        """Name the run; its folder has the same name."""
         return f"{self.planned.name}-seed{self.seed}"
 
 
 def jobs(table: int, scale: Scale, seeds: int = 1, only: Sequence[str] = ()) -> list[Job]:
-    """All runs of a table, each row's seeds 0, 1, ... after one another; `only`: these recipes."""
+    """List all runs of a table, the seeds 0, 1, ... of each row together; `only`: of these recipes."""
     rows = plan(table, scale)
     known = [row.name for row in rows]
     for name in only:
@@ -49,7 +49,7 @@ def jobs(table: int, scale: Scale, seeds: int = 1, only: Sequence[str] = ()) -> 
 
 
 def missing(wanted: Sequence[Job], rows: Sequence[Row]) -> list[Job]:
-    """The jobs that have no row yet."""
+    """List the jobs that have no row yet."""
     return [
         job for job in wanted if not any(row.belongs_to(job.planned) and row.recipe.seed == job.seed for row in rows)
     ]
@@ -63,9 +63,9 @@ def run(
     quiet: bool = False,
     tell: Callable[[str], None] = lambda text: None,
 ) -> list[Row]:
-    """Do what is missing, one after the other; all rows of the file.
+    """Do what is missing, one job after the other, and return all rows of the file.
 
-    Every run has a folder in `out`, and goes on from its checkpoint if it was stopped.
+    Every run has a folder in `out`, and resumes from its checkpoint if it was stopped.
     """
     left = missing(wanted, read_rows(rows_file))
     for number, job in enumerate(left, start=1):
@@ -102,6 +102,6 @@ def _times(job: Job, folder: Path, data_dir: Path | None, quiet: bool) -> Row:
 def _row(job: Job, recipe: Recipe, hours: float, **measured: object) -> Row:
     known = {
         "table": job.planned.table, "row": job.planned.label, "scale": job.planned.scale, "recipe": recipe,
-        "hours": round(hours, 3), "machine": machine(), "date": date.today().isoformat(),
+        "hours": round(hours, 3), "machine": in_words(), "date": date.today().isoformat(),
     }  # fmt: skip
     return Row.model_validate(known | measured)

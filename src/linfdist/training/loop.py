@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from .. import data
+from ..errors import LinfdistError
 from ..files import remove_leftovers, write_atomically
 from ..models import PixelNet, save
 from ..models.saved import FILE as MODEL
@@ -30,7 +31,7 @@ SAME_SIGNAL_SECONDS = 2.0  # a terminal and a launcher may both pass on one Ctrl
 NOT_COMPARED = {"name", "source"}  # of a recipe, on resuming: they do not change the training
 
 
-class LostWorker(RuntimeError):
+class LostWorker(LinfdistError, RuntimeError):
     """Another process of the job is gone."""
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..data import Dataset, Info
+from ..errors import LinfdistError
 from ..models import PixelNet
 from ..models.saved import load_into
 from ..recipes import Recipe
@@ -23,7 +24,7 @@ WATCHED_IMAGES = 1000  # of the training set, to look at during training if the 
 Sums = dict[str, float]
 
 
-class Diverged(RuntimeError):
+class Diverged(LinfdistError, RuntimeError):
     """The loss or a weight is no longer a finite number. `step` is the step that made it so."""
 
     def __init__(self, message: str, step: int) -> None:

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from ..eps import parse_eps
 
-NAME = r"^[a-z0-9][a-z0-9._-]*$"  # also of its files
+NAME = r"^[a-z0-9][a-z0-9._-]*$"  # its files have it too
 Percent = Annotated[float, Field(ge=0, le=100)]
 Count = Annotated[int, Field(ge=1)]
 
@@ -25,7 +25,7 @@ class Survivors(_Strict):
 
 
 class Card(_Strict):
-    """Percentages are of all `n` test images, exact; eps is in pixels of [0, 1], as text."""
+    """All that is known of a network: exact percentages of all `n` test images; eps is text, in pixels of [0, 1]."""
 
     name: str = Field(pattern=NAME)
     data: str
@@ -54,7 +54,7 @@ class Card(_Strict):
 
 
 def read(path: Path) -> Card:
-    """The card in a file; ValueError says what is wrong with it."""
+    """Read the card in a file; ValueError says what is wrong with it."""
     try:
         return Card.model_validate_json(path.read_text(encoding="utf-8"))
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""Finds networks: by name in the zoo, or by path. A file of the zoo is the one its card speaks of, or is refused."""
+"""Find networks by name in the zoo, or by path. A file of the zoo is the one that its card describes, or is refused."""
 
 import hashlib
 import os
@@ -15,12 +15,12 @@ FILES = Path(__file__).parent / "files"
 
 
 def names(folder: Path | None = None) -> list[str]:
-    """The networks of the zoo; of another folder, if one is given."""
+    """List the networks of the zoo, or of another folder."""
     return sorted(path.stem for path in (folder or FILES).glob("*.json"))
 
 
 def card(name: str, folder: Path | None = None) -> "Card":
-    """What is known of a network of the zoo; ValueError lists the names if there is no such one."""
+    """Read the card of a network of the zoo; if there is none, ValueError lists the names."""
     from .cards import read  # pydantic takes its time, and is needed for this alone
 
     if name not in (known := names(folder)):
@@ -32,7 +32,7 @@ def card(name: str, folder: Path | None = None) -> "Card":
 
 
 def file(name: str, folder: Path | None = None) -> Path:
-    """Where a network of the zoo is, its sha256 verified."""
+    """Find the file of a network of the zoo, and verify its sha256."""
     path, expected = (folder or FILES) / f"{name}.safetensors", card(name, folder).sha256
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing: the zoo is damaged, install linfdist again")
@@ -45,17 +45,21 @@ def file(name: str, folder: Path | None = None) -> Path:
     return path
 
 
-def load(source: str | Path, folder: Path | None = None) -> PixelNet:
-    """A network by its name in the zoo ("mnist-0.3"), or by the path of its file or of the folder of a finished run.
+def load(source: str | os.PathLike[str], folder: Path | None = None) -> PixelNet:
+    """Load a float network by its name in the zoo, or by the path of its file or of a finished run's folder."""
+    return models.load(find(source, folder))
 
-    In eval mode, at p = inf, it takes pixels of [0, 1], shape (B, C, H, W). If something with that path exists, it is
-    taken; else the zoo is asked, whose files are verified. folder: another zoo.
+
+def find(source: str | os.PathLike[str], folder: Path | None = None) -> Path:
+    """Find the file, or the run's folder, that a name of the zoo or a path stands for; folder: another zoo.
+
+    If something with that path exists, it is taken; else the zoo is asked, whose files are verified.
     """
     text = os.fspath(source)
     if Path(text).exists() or not _could_be_a_name(text):
-        return models.load(text)
+        return Path(text)
     if text in (known := names(folder)):
-        return models.load(file(text, folder))
+        return file(text, folder)
     raise FileNotFoundError(
         f"no network {text!r}: there is no such path, and {_listing(known)}; "
         "give a name, a model.safetensors or the folder of a finished run"

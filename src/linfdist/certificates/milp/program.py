@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...models import PixelNet
+from ...models.rounding import rounding_error
 from ...nn import Folded
-from ..rounding import rounding_error
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

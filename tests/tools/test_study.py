@@ -8,9 +8,9 @@ import pytest
 from linfdist import recipes
 from linfdist.evaluate import watch
 from linfdist.reproduce.rows import append
-from linfdist.reproduce.study import experiment, main, read, settings
 from linfdist.runs import Run
 from linfdist.training import train
+from tools.study import experiment, main, read, settings
 
 
 @pytest.fixture(scope="module")

@@ -1,19 +1,22 @@
-"""A network joins the zoo: rounded to 16 bits, measured as it is then, with a card."""
+"""Put a network into the zoo, `python -m tools.zoo_add RUN NAME`: rounded to 16 bits, measured, with a card."""
 
+import argparse
 import re
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 
-from .. import data, models
-from ..eps import parse_eps
-from ..files import file_sha256, write_atomically
-from ..models import count_parameters, save
-from ..runs import MODEL, Run
-from . import curve
-from .cards import NAME, Card
+from linfdist import data, models
+from linfdist.eps import parse_eps
+from linfdist.files import file_sha256, write_atomically
+from linfdist.machine import in_words
+from linfdist.models import count_parameters, save
+from linfdist.runs import MODEL, Run
+from linfdist.zoo.cards import NAME, Card
+from linfdist.zoo.shelf import FILES, names
+
+from . import ROOT, attempt, curve
 from .measure import METHOD, measure
-from .run import machine
-from .shelf import FILES, names
 
 COMPACT = "compact"  # the folder in that of the run, for the rounded network and its rows
 
@@ -28,10 +31,10 @@ def add(
     replace: bool = False,
     show_progress: bool = False,
 ) -> Card:
-    """Put the network of a finished run into the zoo; its card.
+    """Put the network of a finished run into the zoo and return its card.
 
-    folder: the zoo, if not the package's own; results: where to keep its curves, if anywhere; hours: of training in
-    all, where other runs led to this one. Stopped, the same call goes on. The test set is read here, once.
+    folder: the zoo, if not the package's own; results: where to keep its curves, if anywhere; hours: the training in
+    all, where other runs led to this one. Stopped, the same call resumes. The test set is read here, once.
     """
     target = folder or FILES
     if re.fullmatch(NAME, name) is None:
@@ -46,7 +49,7 @@ def add(
     network, header = models.load(trained.model_file), {"recipe": recipe.name}
     rounded = run / COMPACT / MODEL
     rounded.parent.mkdir(exist_ok=True)
-    save(network, rounded, header, compact=True)  # the same bytes every time, so that a measurement can go on
+    save(network, rounded, header, compact=True)  # the same bytes every time, so that a measurement can resume
     sha256 = file_sha256(rounded)
     out = rounded.parent / sha256[:12]  # rows of another network, trained in the same folder before, do not count
     measured = measure(rounded, data.load(recipe.data, "test", data_dir), recipe.eps, out, show_progress)
@@ -57,7 +60,7 @@ def add(
         recipe=recipe.model_dump(),
         seeds=[recipe.seed],
         hours=round(trained.seconds / 3600, 2) if hours is None else hours,
-        machine=machine(),
+        machine=in_words(),
         date=date.today().isoformat(),
         parameters=count_parameters(network),
         sha256=sha256,
@@ -72,7 +75,6 @@ def add(
     target.mkdir(parents=True, exist_ok=True)
     stored = target / f"{name}.safetensors"
     save(network, stored, header, compact=True)
-    stored.chmod(0o644)  # safetensors files are their writer's alone; these are for all
     if file_sha256(stored) != sha256:
         stored.unlink()
         raise ValueError(f"{stored} would not be what was measured: {rounded} has changed meanwhile; call again")
@@ -80,3 +82,29 @@ def add(
         curve.write(results / "curves" / f"{name}.json", measured.rows, float(parse_eps(recipe.eps)), trained.metrics)
     write_atomically(target / f"{name}.json", card.model_dump_json(indent=2) + "\n")
     return card
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.zoo_add",
+        description="Round a network to 16 bits, measure what comes out on the test set, and write its file and card.",
+    )
+    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a finished run")
+    parser.add_argument("name", metavar="NAME", help="such as mnist-0.3-mlp")
+    parser.add_argument("--folder", type=Path, metavar="DIR", help="another zoo than the package's own")
+    parser.add_argument("--results", type=Path, metavar="DIR", default=ROOT / "results", help="where its curves go")
+    parser.add_argument("--hours", type=float, metavar="H", help="of training in all; default: those of the run")
+    parser.add_argument("--replace", action="store_true", help="replace the network of that name")
+    parser.add_argument("--data-dir", type=Path, metavar="DIR", help="the folder of all data sets")
+    given = parser.parse_args(arguments)
+
+    def work() -> None:
+        card = add(**vars(given), show_progress=True)
+        print(f"{card.name}: {card.certified:.2f} % certified at {card.eps}, {card.clean:.2f} % clean")
+
+    return attempt(work)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

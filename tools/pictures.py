@@ -5,12 +5,12 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..eps import parse_eps
-from ..report.plots import LIGHT, require_matplotlib
-from ..zoo.cards import Card
-from .compare import NETWORKS, published_number
-from .plan import plan
-from .rows import Row
+from linfdist.eps import parse_eps
+from linfdist.report.plots import LIGHT, require_matplotlib
+from linfdist.reproduce.compare import NETWORKS, published_number
+from linfdist.reproduce.plan import plan
+from linfdist.reproduce.rows import Row
+from linfdist.zoo.cards import Card
 
 Curves = Mapping[str, Mapping[str, Any]]  # by the network's name: what zoo.curve has written
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#4d5560")  # Okabe and Ito
@@ -18,7 +18,7 @@ _DPI = 150
 
 
 def draw(cards: Sequence[Card], curves: Curves, rows: Sequence[Row]) -> dict[str, bytes]:
-    """Those there are numbers for, by name."""
+    """Draw the pictures that there are numbers for, by name."""
     shown = [card for card in cards if card.name in curves]
     drawings: dict[str, Callable[[], Any]] = {}
     if shown:
@@ -54,7 +54,7 @@ def _png(drawing: Callable[[], Any]) -> bytes:
 
 
 def _panels(count: int, height: float = 3.0) -> tuple[Any, list[Any]]:
-    """A figure and its axes, two beside one another."""
+    """Make a figure with two panels per line."""
     from matplotlib.figure import Figure
 
     columns = min(count, 2)
@@ -110,7 +110,7 @@ def _mean(rows: Sequence[Row], key: str) -> float | None:
 
 
 def _ablation(rows: Sequence[Row]) -> Any:
-    """Bars: here; marks: the paper's, of networks ten times as wide."""
+    """Draw ours as bars and the paper's, of networks ten times as wide, as marks."""
     planned = plan(3, "laptop")
     models = list(dict.fromkeys(each.recipe.model for each in planned))
     figure, panels = _panels(len(models))

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-import linfdist as ld
-
+from ..ops.dist import dist, dist_conv2d
 from .timing import Contender, Inputs
 
 Operation = Callable[[Tensor, Tensor], Tensor]
@@ -79,11 +78,11 @@ class Convolution:
 
 
 def engine(p: float) -> Operation:
-    return lambda x, w: ld.dist(x, w, p)
+    return lambda x, w: dist(x, w, p)
 
 
 def engine_convolution(p: float, padding: int) -> Operation:
-    return lambda x, w: ld.dist_conv2d(x, w, p, padding=padding)
+    return lambda x, w: dist_conv2d(x, w, p, padding=padding)
 
 
 def product(x: Tensor, w: Tensor) -> Tensor:

@@ -6,9 +6,9 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
-from ..models import PixelNet
 from ..nn.base import Rounding
 from ..numbers import round_up
+from .base import PixelNet
 
 FLUSHED = 2.0**40  # times the smallest normal number: far more than a network can lose by flushing denormal numbers
 
@@ -24,15 +24,19 @@ def rounding_error(network: PixelNet) -> float:
     summation; as all M >= 1, it also covers denormals, flushed to zero or not). Infinity if some value could overflow.
     """
     precision = torch.finfo(next(network.parameters()).dtype)
-    unit = Fraction(precision.eps) / 2
-    found = network.body.rounding(Fraction(1), unit)  # |pixels| <= 1
-    if network.readout.lipschitz is not None:
-        own = network.readout.rounding(found.size, unit)
-        passed = found.error * Fraction(network.readout.lipschitz)
-        found = Rounding(own.size, max(found.peak, own.peak), passed + own.error)
+    found = network_rounding(network, Fraction(1), Fraction(precision.eps) / 2)  # |pixels| <= 1
     if 2 * found.peak > Fraction(precision.max):
         return math.inf  # an intermediate value might overflow
     return round_up(found.error * Fraction(1025, 1024))
+
+
+def network_rounding(network: PixelNet, size: Fraction, unit: Fraction) -> Rounding:
+    """Describe the rounding of a network for pixels of that size: up to the logits, or to the features, as above."""
+    found, own = network.body.rounding(size, unit), network.readout.lipschitz
+    if own is None:
+        return found
+    last = network.readout.rounding(found.size, unit)
+    return Rounding(last.size, max(found.peak, last.peak), found.error * Fraction(own) + last.error)
 
 
 def flush_error(network: PixelNet, error: float) -> float:
@@ -47,7 +51,9 @@ def flush_error(network: PixelNet, error: float) -> float:
     precision = torch.finfo(next(network.parameters()).dtype)
     floor = precision.tiny * FLUSHED / precision.eps
     tensors = [*network.parameters(), *network.buffers()]
-    ordinary = network.lipschitz <= 2.0**30 and all(_none_between(tensor, floor) for tensor in tensors)
+    within = [module for module in network.modules() if isinstance(module, PixelNet)]  # itself, and its members
+    steepest = max(each.lipschitz * (each.readout.lipschitz or 1.0) for each in within)
+    ordinary = steepest <= 2.0**30 and all(_none_between(tensor, floor) for tensor in tensors)
     return FLUSHED * precision.tiny if ordinary else 2 * error
 
 

@@ -1,4 +1,4 @@
-"""What a card claims, measured: the same when a network joins the zoo and whenever it is measured again."""
+"""Measure what a card claims: the same way when a network joins the zoo and whenever it is measured again."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -6,16 +6,16 @@ from pathlib import Path
 
 import torch
 
-from .. import models
-from ..attacks import attack
-from ..data import Dataset
-from ..evaluate import BATCH, Violated, evaluate, violations
-from ..evaluate.examine import attempt
-from ..evaluate.progress import Bar
-from ..evaluate.subject import Subject, subject_of
-from ..rows import Row
-from ..runs import Run
-from .cards import Survivors
+from linfdist import models
+from linfdist.attacks import attack
+from linfdist.data import Dataset
+from linfdist.evaluate import BATCH, Violated, evaluate, violations
+from linfdist.evaluate.examine import attempt
+from linfdist.evaluate.progress import Bar
+from linfdist.evaluate.subject import Subject, subject_of
+from linfdist.rows import Row
+from linfdist.runs import Run
+from linfdist.zoo.cards import Survivors
 
 METHOD = "box"
 CERTIFIED = 1000  # of the images that cannot be broken are attacked all the same: a broken one would disprove the proof
@@ -36,7 +36,7 @@ class Measured:
 
 def measure(model_file: Path, test_set: Dataset, eps: str, out: Path, show_progress: bool = False) -> Measured:
     """Certify all images, then attack those that matter: all that are right but not certified, and those certified ones
-    that have the smallest radii. The rows of the certification are kept in `out`, so that it can be resumed.
+    that have the smallest radii. The rows of the certification are kept in `out`: stopped, the same call resumes.
 
     A certified image that is broken raises `Violated`.
     """
@@ -64,7 +64,7 @@ def measure(model_file: Path, test_set: Dataset, eps: str, out: Path, show_progr
 
 
 def choose(rows: Sequence[Row]) -> tuple[list[Row], str]:
-    """The rows to attack, and which these are in words."""
+    """Choose the rows to attack, and say in words which these are."""
     open_ = [row for row in rows if row.correct and not row.certified]
     certified = sorted((row for row in rows if row.certified), key=lambda row: row.radius)
     weakest = certified[:CERTIFIED]

@@ -1,11 +1,10 @@
-"""Small experiments, one row each: `python -m linfdist.reproduce.study RUN...` keeps those of finished runs.
+"""Small experiments, one row each: `python -m tools.study RUN...` keeps the rows of finished runs.
 
 An experiment is a recipe with settings and held-out training images: `linfdist train mnist-quick --set holdout=5000
 --set lr=0.05 --out runs/study/lr-0.05`. Its numbers are those of its last epoch on the held-out images, by the margin.
 """
 
 import argparse
-import sys
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
@@ -13,17 +12,19 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from .. import recipes
-from ..recipes import Recipe
-from ..runs import Run
-from ..zoo.run import machine
-from .rows import Percent, append, read_lines
+from linfdist import recipes
+from linfdist.machine import in_words
+from linfdist.recipes import Recipe
+from linfdist.reproduce.rows import Percent, append, read_lines
+from linfdist.runs import Run
+
+from . import attempt
 
 FILE = Path("results") / "study.jsonl"
 
 
 class Experiment(BaseModel):
-    """recipe: as it was trained, with images held out; certified, clean: percent of these."""
+    """One experiment: its recipe, which held images out, and percentages of these images."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -44,7 +45,7 @@ class Experiment(BaseModel):
 
 
 def experiment(run: Run) -> Experiment:
-    """The row of a finished run; ValueError if it held no images out: then its numbers are of images it has seen."""
+    """Make the row of a finished run; ValueError if it held no images out, so that its numbers mean nothing."""
     if not run.recipe.holdout:
         raise ValueError(f"{run.folder} held no images out: train with --set holdout=5000 to compare it with others")
     last = run.metrics[-1] if run.metrics else {}
@@ -56,19 +57,19 @@ def experiment(run: Run) -> Experiment:
         certified=float(last["certified"]),
         clean=float(last["clean"]),
         minutes=round(run.seconds / 60, 1),
-        machine=machine(),
+        machine=in_words(),
         date=date.today().isoformat(),
     )
 
 
 def settings(recipe: Recipe) -> dict[str, Any]:
-    """What an experiment has changed, without what the change has left idle."""
+    """List what an experiment has changed, without what the change has left idle."""
     silent = ("seed", "holdout")
     return {key: value for key, value in recipes.changes(recipe).items() if key not in silent and value is not None}
 
 
 def read(path: Path) -> list[Experiment]:
-    """All rows; none if there is no such file. ValueError names a line that is none."""
+    """Read all rows; none if there is no such file. ValueError names a line that is no experiment."""
     rows = []
     for number, line in enumerate(read_lines(path), start=1):
         try:
@@ -79,7 +80,7 @@ def read(path: Path) -> list[Experiment]:
 
 
 def keep(folders: Sequence[Path], path: Path) -> list[Experiment]:
-    """Append the rows of these runs, except those that are there; what was appended."""
+    """Append the rows of these runs, except those that are there, and return the new ones."""
     known = [_identity(row) for row in read(path)]
     new: list[Experiment] = []
     for folder in folders:
@@ -99,20 +100,19 @@ def _identity(row: Experiment) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command."""
-    parser = argparse.ArgumentParser(prog="python -m linfdist.reproduce.study", description="Keep rows of experiments.")
+    """Run the command; the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tools.study", description="Keep rows of experiments.")
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="the folder of a finished run")
     parser.add_argument("--file", type=Path, default=FILE, help=f"default: {FILE}")
     given = parser.parse_args(arguments)
-    try:
+
+    def work() -> None:
         new = keep(given.runs, given.file)
-    except (OSError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    for row in new:
-        print(f"{row.name}: {row.certified:.2f} % certified, {row.clean:.2f} % clean, {row.minutes:g} minutes")
-    print(f"{len(new)} new rows in {given.file}, {len(given.runs) - len(new)} were there")
-    return 0
+        for row in new:
+            print(f"{row.name}: {row.certified:.2f} % certified, {row.clean:.2f} % clean, {row.minutes:g} minutes")
+        print(f"{len(new)} new rows in {given.file}, {len(given.runs) - len(new)} were there")
+
+    return attempt(work)
 
 
 if __name__ == "__main__":

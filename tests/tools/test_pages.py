@@ -7,15 +7,17 @@ import pytest
 from linfdist import recipes
 from linfdist.files import write_atomically
 from linfdist.report.published import tables
-from linfdist.reproduce.pages import BEGIN, END, fill, main, page, read, readme_block, write
-from linfdist.reproduce.pictures import draw
 from linfdist.reproduce.rows import append
-from linfdist.reproduce.study import Experiment
 from linfdist.zoo.cards import Card
+from tools.pages import fill, main, page, read, readme, write
+from tools.pictures import draw
+from tools.study import Experiment
 
 from ..ops.processes import ROOT
 
-README = f"# x\n{BEGIN}\nold\n{END}\nrest\n"
+BEGIN, END = "<!-- begin: results -->", "<!-- end: results -->"
+SPEED = "<!-- begin: speed -->\n<!-- end: speed -->"
+README = f"# x\n{BEGIN}\nold\n{END}\nrest\n{SPEED}\n"
 
 
 def card(name="mnist-0.3", **changes):
@@ -53,7 +55,7 @@ def test_without_numbers_there_are_no_sections(root):
     assert "##" not in text
     assert "|" not in text
     assert list((root / "docs" / "images").iterdir()) == []
-    assert (root / "README.md").read_text() == f"# x\n{BEGIN}\n{END}\nrest\n"
+    assert (root / "README.md").read_text() == f"# x\n{BEGIN}\n{END}\nrest\n{SPEED}\n"
 
 
 def test_a_full_page(root, shelf, make_row):
@@ -92,16 +94,16 @@ def test_a_full_page(root, shelf, make_row):
     pictures = {path.name for path in (root / "docs" / "images").iterdir()}
     assert pictures == {"radius.png", "training.png", "ablation.png", "depth.png"}
     assert all(f"](images/{name})" in text for name in pictures)
-    readme = (root / "README.md").read_text()
-    assert '| `ld.load("mnist-0.3")` | mnist | 0.3 | 98.00 | **92.99** | 92.64 |' in readme
-    assert "old" not in readme
-    assert readme.startswith("# x\n")
-    assert readme.endswith(f"{END}\nrest\n")
+    text = (root / "README.md").read_text()
+    assert '| `ld.load("mnist-0.3")` | mnist | 0.3 | 98.00 | **92.99** | 92.64 |' in text
+    assert "old" not in text
+    assert text.startswith("# x\n")
+    assert text.endswith(f"{END}\nrest\n{SPEED}\n")
     for path in results.glob("*.jsonl"):
         path.unlink()
     write(root, shelf)
     assert {path.name for path in (root / "docs" / "images").iterdir()} == {"radius.png", "training.png"}
-    assert (root / "README.md").read_text() == readme  # it has the networks alone
+    assert (root / "README.md").read_text() == text  # it has the networks alone
 
 
 def test_pictures_are_the_same_every_time(shelf):
@@ -121,11 +123,11 @@ def test_rows_of_recipes_that_have_changed_since_are_not_shown(root, make_row):
 
 
 @pytest.mark.parametrize(
-    "readme", ["", BEGIN, f"{END}\n{BEGIN}", f"{BEGIN}\n{END}\n{BEGIN}\n{END}", f"{BEGIN}{END}{END}"]
+    "text", ["", BEGIN, f"{END}\n{BEGIN}", f"{BEGIN}\n{END}\n{BEGIN}\n{END}", f"{BEGIN}{END}{END}"]
 )
-def test_a_readme_without_its_two_markers_is_left_alone(readme):
-    with pytest.raises(ValueError, match="must have one line <!-- results -->"):
-        fill(readme, "table")
+def test_a_readme_without_its_two_markers_is_left_alone(text):
+    with pytest.raises(ValueError, match="must have one line <!-- begin: results -->"):
+        fill(text, {"results": "table"})
 
 
 def test_the_command_says_what_is_wrong(root, capsys):
@@ -135,11 +137,9 @@ def test_the_command_says_what_is_wrong(root, capsys):
     assert (root / "README.md").read_text() == "no markers"
 
 
-def test_the_committed_page_is_that_of_the_committed_rows():
-    """If this fails: python -m linfdist.reproduce.pages"""
+def test_the_committed_pages_are_those_of_the_committed_rows():
+    """If this fails: make pages"""
     results = read(ROOT / "results")
     pictures = [path.stem for path in (ROOT / "docs" / "images").glob("*.png")]
     assert (ROOT / "docs" / "results.md").read_text(encoding="utf-8") == page(results, pictures)
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    if BEGIN in readme:
-        assert fill(readme, readme_block(results)) == readme
+    assert (ROOT / "README.md").read_text(encoding="utf-8") == readme(ROOT, results)

@@ -1,38 +1,40 @@
-"""The results page and the README's table, from rows and cards alone: `python -m linfdist.reproduce.pages`.
+"""The generated pages, from rows, cards and benchmark results alone: `python -m tools.pages`, or `make pages`.
 
-Reads results/table*.jsonl (rows of `linfdist reproduce`), results/study.jsonl, results/curves/ and the zoo's cards.
-What people have to say about a section is in results/notes/, and is copied below it. A section without numbers is left
-out.
+Writes docs/results.md, its pictures, and what README.md has between `<!-- begin: NAME -->` and `<!-- end: NAME -->`.
+Reads results/table*.jsonl (rows of `linfdist reproduce`), results/study.jsonl, results/curves/, the zoo's cards, and
+benchmarks/results/latest.json (from `make bench`). What people have to say about a section of the results is in
+results/notes/, and is copied below it. A section without numbers is left out.
 """
 
 import argparse
 import json
-import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .. import zoo
-from ..files import write_atomically
-from ..numbers import down, nearest, up, written
-from ..recipes import Recipe, setting
-from ..zoo.cards import Card
-from ..zoo.shelf import FILES
-from . import study
-from .beside import paper_certified
-from .compare import NETWORKS, compare, spread
+from linfdist import zoo
+from linfdist.bench import Report
+from linfdist.files import write_atomically
+from linfdist.numbers import down, nearest, up, written
+from linfdist.recipes import Recipe, setting
+from linfdist.reproduce.beside import paper_certified
+from linfdist.reproduce.compare import NETWORKS, compare, spread
+from linfdist.reproduce.plan import SCALES, numbers, plan
+from linfdist.reproduce.rows import Row, read_rows
+from linfdist.zoo.cards import Card
+from linfdist.zoo.shelf import FILES
+
+from . import ROOT, attempt, study
 from .pictures import draw
-from .plan import SCALES, numbers, plan
-from .rows import Row, read_rows
+from .speed import markdown
 from .study import Experiment
 
-BEGIN, END = "<!-- results -->", "<!-- /results -->"
 PICTURES = ("radius", "training", "ablation", "depth")
 _INTRODUCTION = """# Results
 
 Percent of the test set. What is proved is never rounded up, what survives attacks never down. Built from the rows in
-`results/` and the cards of the [zoo](zoo.md) by `python -m linfdist.reproduce.pages`.
+`results/` and the cards of the [zoo](zoo.md) by `make pages`.
 """
 
 
@@ -49,7 +51,7 @@ class Results:
 
 
 def read(folder: Path, shelf: Path | None = None) -> Results:
-    """The folder `results` and the zoo (`shelf`: another than the package's); ValueError says what does not fit."""
+    """Read the folder `results` and the zoo (shelf: another one); ValueError says what does not fit together."""
     rows = []
     for path in sorted(folder.glob("table*.jsonl")):
         new = read_rows(path)
@@ -72,7 +74,7 @@ def read(folder: Path, shelf: Path | None = None) -> Results:
 
 
 def page(results: Results, pictures: Sequence[str]) -> str:
-    """The page in Markdown; pictures: the names of those there are."""
+    """Write the results page in Markdown; pictures: the names of those there are."""
     parts = [_INTRODUCTION]
     if results.cards:
         parts += ["## Networks", _networks(results)]
@@ -141,7 +143,7 @@ def _networks(results: Results) -> str:
 
 
 def _experiments(experiments: Sequence[Experiment]) -> str:
-    """Runs that differ in the seed alone share a line; the best of each data set come first."""
+    """Write the table of experiments: one line for all seeds, the best of each data set first."""
     groups: dict[str, list[Experiment]] = {}
     for row in experiments:
         key = json.dumps([row.recipe.name, study.settings(row.recipe)], sort_keys=True)
@@ -168,7 +170,7 @@ def _markdown(headings: Sequence[str], lines: Sequence[Sequence[str]], words: in
 
 
 def readme_block(results: Results) -> str:
-    """The table for the README, empty without networks."""
+    """Write the README's table of networks; it is empty without any."""
     if not results.cards:
         return ""
     lines = []
@@ -180,18 +182,32 @@ def readme_block(results: Results) -> str:
     return _markdown(headings, lines, 3) + "\n\n[All results](docs/results.md)"
 
 
-def fill(readme: str, block: str) -> str:
-    """The README with the block between its two markers; ValueError if it has not one of each, in order."""
-    before, begin, rest = readme.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end or BEGIN in rest or END in after or END in before:
-        raise ValueError(f"README.md must have one line {BEGIN} and below it one line {END}, where the table is to go")
-    return f"{before}{BEGIN}\n{block}{chr(10) if block else ''}{END}{after}"
+def fill(text: str, blocks: Mapping[str, str]) -> str:
+    """Put each block between its two markers; ValueError if the text has not one of each, in order."""
+    for name, block in blocks.items():
+        begin, end = f"<!-- begin: {name} -->", f"<!-- end: {name} -->"
+        before, found, rest = text.partition(begin)
+        _, closed, after = rest.partition(end)
+        if not found or not closed or begin in rest or end in after or end in before:
+            raise ValueError(f"README.md must have one line {begin} and below it one line {end}")
+        text = f"{before}{begin}\n{block}{chr(10) if block else ''}{end}{after}"
+    return text
+
+
+def readme(root: Path, results: Results) -> str:
+    """Write the README with its generated parts as they should be."""
+    measured = root / "benchmarks" / "results" / "latest.json"
+    blocks = {
+        "results": readme_block(results),
+        "speed": markdown(Report.read(measured)) if measured.exists() else "",
+    }
+    return fill((root / "README.md").read_text(encoding="utf-8"), blocks)
 
 
 def write(root: Path, shelf: Path | None = None) -> None:
-    """docs/results.md, its pictures, and the README's table. Pictures without numbers are removed."""
+    """Write all pages. Pictures without numbers are removed."""
     results = read(root / "results", shelf)
+    filled = readme(root, results)
     pictures = draw(results.cards, results.curves, results.rows)
     images = root / "docs" / "images"
     images.mkdir(parents=True, exist_ok=True)
@@ -201,22 +217,15 @@ def write(root: Path, shelf: Path | None = None) -> None:
         else:
             (images / f"{name}.png").unlink(missing_ok=True)
     write_atomically(root / "docs" / "results.md", page(results, list(pictures)))
-    readme = root / "README.md"
-    write_atomically(readme, fill(readme.read_text(encoding="utf-8"), readme_block(results)))
+    write_atomically(root / "README.md", filled)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command."""
-    parser = argparse.ArgumentParser(prog="python -m linfdist.reproduce.pages", description="Build the results page.")
-    parser.add_argument("--root", type=Path, default=Path(), help="the folder with results/, docs/ and README.md")
+    """Run the command; the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tools.pages", description="Write the generated pages.")
+    parser.add_argument("--root", type=Path, default=ROOT, help="the folder with results/, docs/ and README.md")
     given = parser.parse_args(arguments)
-    try:
-        write(given.root)
-    except (ImportError, OSError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    print(f"written: {given.root / 'docs' / 'results.md'}")
-    return 0
+    return attempt(lambda: write(given.root))
 
 
 if __name__ == "__main__":

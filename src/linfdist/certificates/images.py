@@ -1,0 +1,67 @@
+"""Certificates of image files: one object per image, as `linfdist certify --json` writes them."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from ..data import read_images
+from .certificate import certify
+
+
+class TakesImages(Protocol):
+    """A network, float or exact, that says which images it takes."""
+
+    @property
+    def shape(self) -> tuple[int, int, int]: ...
+
+    def from_bytes(self, images: Tensor) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class CertifiedImage:
+    """The class of an image file and the radius that is proved, in pixels of [0, 1].
+
+    eps, certified: the radius that was asked for, as text, and whether the class is proved within it; None if no
+    radius was asked for. name: the class in words, if known.
+    """
+
+    image: str
+    prediction: int
+    name: str | None
+    radius: float
+    eps: str | None
+    certified: bool | None
+    method: str
+
+    def json(self, model_sha256: str) -> dict[str, Any]:
+        """Give the object for a file, with the checksum of the network that it is about."""
+        return {
+            "image": self.image,
+            "prediction": self.prediction,
+            "class": self.name,
+            "radius": self.radius,
+            "eps": self.eps,
+            "certified": self.certified,
+            "method": self.method,
+            "model_sha256": model_sha256,
+        }
+
+
+def certify_files(
+    network: TakesImages,
+    paths: Sequence[str | os.PathLike[str]],
+    eps: str | None = None,
+    method: str = "box",
+    classes: Sequence[str] | None = None,
+) -> list[CertifiedImage]:
+    """Certify image files, which must have the network's size; classes: their names, if known."""
+    proof = certify(network, network.from_bytes(read_images(paths, network.shape)), eps, method=method)
+    certified = [None] * len(paths) if proof.certified is None else proof.certified.tolist()
+    found = zip(paths, proof.prediction.tolist(), proof.radius.tolist(), certified, strict=True)
+    return [
+        CertifiedImage(os.fspath(path), best, classes[best] if classes else None, radius, eps, sure, method)
+        for path, best, radius, sure in found
+    ]

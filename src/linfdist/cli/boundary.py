@@ -1,0 +1,84 @@
+"""How the command line talks: one way to say something, and one place where errors become a line and an exit code."""
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+from rich.console import Console
+from typer.core import TyperGroup
+
+from linfdist.errors import LinfdistError
+from linfdist.machine import backend_in_use
+from linfdist.training.distributed import is_first
+
+INTERRUPTED = 130
+_RESUME = {  # what to do after Ctrl-C, by verb, where it is not what the library says
+    "evaluate": "what is finished is kept, and the same command without --fresh resumes",
+    "reproduce": "the same command resumes",
+}
+
+
+def say(text: str, error: bool = False) -> None:
+    """Print plain text: no markup, no colours, no wrapping."""
+    Console(stderr=error).print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def fail(text: str, code: int = 1) -> typer.Exit:
+    """Print to stderr; raise what is returned to leave with that exit code."""
+    say(text, error=True)
+    return typer.Exit(code)
+
+
+@contextmanager
+def checking(parameter: str) -> Iterator[None]:
+    """Blame a parameter for what is wrong with its value: a usage error, exit code 2."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise typer.BadParameter(explain(error), param_hint=parameter) from error
+
+
+def explain(error: BaseException) -> str:
+    """Say what is wrong; of the system's errors, which file it is about and why."""
+    if isinstance(error, MemoryError):
+        return "there is not enough memory for this: give fewer images at a time, or a smaller network"
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return str(error) or type(error).__name__
+
+
+class Verbs(TyperGroup):
+    """All verbs. What a user can cause is told on stderr, exit code 1; only bugs of this package give a traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a verb."""
+        try:
+            return super().invoke(ctx)
+        except (typer.Exit, typer.Abort):
+            raise
+        except KeyboardInterrupt as stop:
+            if not is_first():  # several processes were stopped at once: one of them says so
+                raise typer.Exit(INTERRUPTED) from None
+            what, hint = str(stop) or "stopped", _RESUME.get(ctx.invoked_subcommand or "")
+            raise fail(f"{what.split(';')[0]}; {hint}" if hint else what, INTERRUPTED) from None
+        except (LinfdistError, ImportError, MemoryError, OSError, TypeError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno == errno.EPIPE:
+                raise  # whoever was reading the output has left
+            raise fail(f"error: {explain(error)}") from None
+        except RuntimeError as error:
+            if (known := _cause(error)) is None:
+                raise
+            raise fail(f"error: {known}") from None
+
+
+def _cause(error: RuntimeError) -> str | None:
+    """Tell a RuntimeError that the machine or the environment has caused from a bug."""
+    if "DefaultCPUAllocator" in str(error):
+        return explain(MemoryError())
+    try:
+        backend_in_use()
+    except RuntimeError as refusal:
+        return f"no backend can run: {refusal}"
+    return None

@@ -1,0 +1,53 @@
+"""The MODEL that a command is given: a network in a file, a run's folder with its recipe, or a name of the zoo."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from linfdist import networks, recipes, zoo
+from linfdist.exact import FrozenNet
+from linfdist.models import PixelNet
+from linfdist.recipes import Recipe
+from linfdist.runs import MODEL
+
+
+@dataclass(frozen=True)
+class Model:
+    """A network, float or exact, the file it comes from, the folder for results, and the recipe, if there is one."""
+
+    network: PixelNet | FrozenNet
+    file: Path
+    folder: Path
+    recipe: Recipe | None
+
+    def data(self, given: str | None) -> str:
+        """Choose the data set: the one given, else the recipe's."""
+        return self._choose(given, self.recipe.data if self.recipe else None, "--data")
+
+    def eps(self, given: str | None) -> str:
+        """Choose the radius, as text: the one given, else the recipe's."""
+        return self._choose(given, self.recipe.eps if self.recipe else None, "--eps")
+
+    def _choose(self, given: str | None, own: str | None, option: str) -> str:
+        if given is not None:
+            return given
+        if own is None:
+            raise ValueError(f"{self.folder} has no recipe.json: give {option}")
+        return own
+
+
+def open_model(path: Path) -> Model:
+    """Open a network's file, the folder of a finished run, or a network of the zoo, whose results go to runs/NAME.
+
+    Results of an exact network go to a folder of its own beside its file, which has the file's name without its
+    ending. OSError or ValueError says what is wrong.
+    """
+    network = networks.load(path)
+    if not path.exists():
+        name = str(path)
+        return Model(network, zoo.file(name), Path("runs") / name, Recipe.model_validate(zoo.card(name).recipe))
+    folder = path if path.is_dir() else path.parent
+    recipe_file = folder / "recipe.json"
+    recipe = recipes.load(recipe_file) if recipe_file.exists() else None
+    if isinstance(network, FrozenNet):
+        folder = path.with_suffix("")
+    return Model(network, path / MODEL if path.is_dir() else path, folder, recipe)

@@ -1,0 +1,205 @@
+"""The mean of networks, and of views of an image: certified as one network, which it is."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from ..nn import Box, Flatten, Readout, Rounding, Stack, View
+from ..nn.base import Graph, Shape
+from ..nn.readout import Lead, Leads, Proves
+from ..nn.rounding import mean_rounding, mean_slack
+from ..numbers import round_up
+from .base import PixelNet
+from .rounding import FLUSHED, flush_error, network_rounding, rounding_error
+
+
+class MeanLogits(Readout):
+    """The mean of the logits of all members, over all views of an image: pixels (B, C·H·W) -> (B, classes).
+
+    Means move by no more than what they are means of. So if every member is Lipschitz up to its logits, the mean is,
+    with the mean of their constants; and the mean of what members can prove about the lead of one class over another
+    holds for the mean of their logits. `off` matters for logits only: its features are pixels, which are copied.
+    """
+
+    parts = (nn.ModuleList,)
+    repeatable = True  # one addition after the other, for as many images as there are
+
+    def __init__(self, members: Sequence[PixelNet], views: Sequence[str], shape: tuple[int, int, int]) -> None:
+        super().__init__()
+        self.members, self.views = nn.ModuleList(members), nn.ModuleList([View(view) for view in views])
+        self.shape = shape
+
+    @property
+    def networks(self) -> list[PixelNet]:
+        """The members."""
+        return cast(list[PixelNet], list(self.members))
+
+    @property
+    def classes(self) -> int:
+        return self.networks[0].classes
+
+    @property
+    def lipschitz(self) -> float | None:
+        """The mean of the members' constants from pixels to logits, rounded up; None if a member has none."""
+        constants = []
+        for member in self.networks:
+            own = member.readout.lipschitz
+            if own is None:
+                return None
+            constants.append(Fraction(member.lipschitz) * Fraction(own))
+        return round_up(sum(constants, Fraction(0)) / len(constants))
+
+    def forward(self, x: Tensor, p: float | Tensor = math.inf) -> Tensor:
+        return self._mean(member(image, p) for member, image in self._pairs(x.unflatten(1, self.shape)))
+
+    def surrogate(self, x: Tensor, p: float) -> Tensor:
+        return self._mean(member.surrogate(image, p) for member, image in self._pairs(x.unflatten(1, self.shape)))
+
+    def bounds(self) -> Proves:
+        leads = self.leads()
+
+        def proves(box: Box, best: Tensor, off: float) -> Tensor:
+            return (leads(box, best, off).apart > 0).all(1)
+
+        return proves
+
+    def leads(self) -> Leads:
+        members = [(each, each.readout.leads(), flush_error(each, rounding_error(each))) for each in self.networks]
+
+        def leads(box: Box, best: Tensor, off: float) -> Lead:
+            pixels = self._pixels(box)
+            views = [cast(View, view).forward_box(pixels) for view in self.views]
+            found = [own(each.features_box(view), best, lost) for each, own, lost in members for view in views]
+            return self._mean_lead(found, best, 0.0 if self.lipschitz is None else off)
+
+        return leads
+
+    def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
+        """The mean of the members' errors, and that of the sum of their logits."""
+        found = [network_rounding(member, size, unit) for member in self.networks]
+        mean = mean_rounding(max(each.size for each in found), self._count, unit)
+        error = sum((each.error for each in found), Fraction(0)) / len(found) + mean.error
+        return Rounding(mean.size, max(mean.peak, *(each.peak for each in found)), error)
+
+    def terms(self, shape: Shape) -> int:
+        return len(self.views) * sum(member.terms() for member in self.networks)
+
+    def elements(self, shape: Shape) -> int:
+        return max(member.elements() for member in self.networks)
+
+    def onnx(self, graph: Graph, x: str, name: str | None = None) -> str:
+        images = graph.node("Reshape", x, graph.integers(0, *self.shape))
+        logits = []
+        for view in self.views:
+            image = cast(View, view).onnx(graph, images, self.shape)
+            for member in self.networks:
+                logits.append(member.readout.onnx(graph, member.body.onnx(graph, image, self.shape)))
+        total = logits[0]
+        for each in logits[1:]:
+            total = graph.node("Add", total, each)
+        dtype = next(self.parameters()).dtype
+        return graph.node("Div", total, graph.constant(torch.tensor(self._count, dtype=dtype)), name=name)
+
+    @property
+    def _count(self) -> int:
+        return len(self.members) * len(self.views)
+
+    def _pairs(self, images: Tensor) -> Iterator[tuple[PixelNet, Tensor]]:
+        for view in self.views:
+            image = view(images)
+            for member in self.networks:
+                yield member, image
+
+    def _mean(self, logits: Iterator[Tensor]) -> Tensor:
+        total = next(logits)
+        for each in logits:
+            total = total + each
+        return total / self._count
+
+    def _mean_lead(self, found: Sequence[Lead], best: Tensor, off: float) -> Lead:
+        """Both logits of a difference are means that may be rounded by the slack, in any order of summation."""
+        dtype = next(self.parameters()).dtype
+        size = torch.stack([each.size for each in found]).mean(0)  # (b,)
+        leads = torch.stack([each.apart for each in found])  # (members · views, b, classes)
+        slack = mean_slack(size, len(found), dtype) + FLUSHED * torch.finfo(dtype).tiny + off  # (b,)
+        own = 2.0**-50 * (len(found) + 2) * leads.abs().mean(0)
+        apart = leads.mean(0) - own - 2 * slack[:, None]
+        return Lead(apart.where(apart.isfinite(), -torch.inf).scatter(1, best[:, None], torch.inf), size + slack)
+
+    def _pixels(self, box: Box) -> Box:
+        """The images of [0, 1] in a box of pixels (b, C·H·W), its ends rounded outwards to the members' precision."""
+        dtype = next(self.parameters()).dtype
+        lower, upper = box.lower.to(dtype), box.upper.to(dtype)
+        lower = torch.where(lower > box.lower, torch.nextafter(lower, lower.new_tensor(-math.inf)), lower)
+        upper = torch.where(upper < box.upper, torch.nextafter(upper, upper.new_tensor(math.inf)), upper)
+        return Box(*(side.clamp(0.0, 1.0).unflatten(1, self.shape) for side in (lower, upper)))
+
+
+class Mean(PixelNet):
+    """The mean of several networks, and of several views of an image.
+
+    logits(x) = mean over members and views of member(view(x))
+
+    members: networks for images of the same shape, with the same classes, in the same precision: of any kind, with a
+    head or without, also means. views: names of views, see `View`: "same", "mirror", "shift:1,0" and so on; every
+    member sees all of them.
+
+    The mean is one function of the image, and its certificate is a proof about that function. To ask one network after
+    the other and to take the first answer that is certified is another matter, about which certificates of the single
+    networks say nothing: within the ball, another network may be the first.
+    """
+
+    def __init__(self, members: Sequence[PixelNet], views: Sequence[str] = ("same",)) -> None:
+        shape = _common_shape(members)
+        if isinstance(views, str) or not isinstance(views, Sequence) or not views:
+            raise ValueError(f"views must be a list of at least one view, such as ['same', 'mirror'], got {views!r}")
+        super().__init__(shape, None)
+        self.body = Stack(Flatten())
+        self.mean = MeanLogits(members, views, shape)
+        for view in self.mean.views:
+            cast(View, view).output_shape(shape)
+        configs = [member.config for member in members]
+        self.config = {"class": "Mean", "members": configs, "views": list(views)} if all(configs) else {}
+        if not any(member.training for member in members):
+            self.eval()
+
+    @property
+    def readout(self) -> Readout:
+        return self.mean
+
+    @property
+    def members(self) -> list[PixelNet]:
+        """The networks whose mean this is."""
+        return self.mean.networks
+
+
+def _common_shape(members: Sequence[PixelNet]) -> tuple[int, int, int]:
+    """The shape of the images that all members take; TypeError or ValueError unless these are networks that agree."""
+    if isinstance(members, PixelNet) or not isinstance(members, Sequence) or not members:
+        raise ValueError(
+            f"members must be a list of at least one network, got {type(members).__name__} {members!r:.60}"
+        )
+    for place, member in enumerate(members):
+        if not isinstance(member, PixelNet):
+            raise TypeError(
+                f"member {place} is a {type(member).__name__}, but a mean is one of networks of linfdist.models"
+            )
+        if any(member is other for other in members[:place]):
+            raise ValueError(f"member {place} is there twice: every member counts once")
+        for what, of in _AGREE.items():
+            first, here = of(members[0]), of(member)
+            if first != here:
+                raise ValueError(f"members must agree in their {what}: member 0 has {first}, member {place} has {here}")
+    return members[0].shape
+
+
+_AGREE: dict[str, Callable[[PixelNet], object]] = {
+    "shape of images": lambda member: tuple(member.shape),
+    "number of classes": lambda member: member.classes,
+    "precision": lambda member: next(member.parameters()).dtype,
+    "device": lambda member: next(member.parameters()).device,
+}
