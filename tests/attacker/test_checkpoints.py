@@ -22,8 +22,8 @@ CHECKPOINT = "checkpoint.safetensors"
 def stopped_once(digits, tmp_path_factory):
     """A run that was stopped after its first epoch."""
     out = tmp_path_factory.mktemp("stopped") / "run"
+    stop = stop_after(1, lambda: os.kill(os.getpid(), signal.SIGINT))
     with pytest.raises(Interrupted):
-        stop = stop_after(1, lambda: os.kill(os.getpid(), signal.SIGINT))
         train(tiny(), out, data_dir=digits, quiet=True, evaluate=stop)
     return out
 
@@ -140,8 +140,8 @@ def test_it_is_refused_and_nothing_is_lost(stopped, digits, offer):
 
 def test_a_checkpoint_of_another_recipe(stopped, digits, tmp_path):
     """The weights of a wider network under the recipe of a narrow one."""
+    stop = stop_after(1, lambda: os.kill(os.getpid(), signal.SIGINT))
     with pytest.raises(Interrupted):
-        stop = stop_after(1, lambda: os.kill(os.getpid(), signal.SIGINT))
         train(tiny(width=16), tmp_path / "wide", data_dir=digits, quiet=True, evaluate=stop)
     shutil.copy(tmp_path / "wide" / CHECKPOINT, stopped)
     before = seen(stopped)
