@@ -17,12 +17,11 @@ import linfdist as ld
 from linfdist.attacks import attack
 from linfdist.exact import FrozenNet, as_floats, freeze
 from linfdist.files import save_tensors
-from linfdist.models import ConvDistNetMLP, DistNet, DistNetMLP, PixelNet
+from linfdist.models import ConvDistNetMLP, DistNet, DistNetMLP, Mean, PixelNet
 from linfdist.ops.adam import adam_step
 from linfdist.training.losses import hinge_loss
 
-KINDS = ("plain", "per class", "head", "convolution", "exact", "exact head")
-MEAN: Any = getattr(ld.models, "Mean", None)
+KINDS = ("plain", "per class", "head", "convolution", "mean", "mean of heads", "exact", "exact head")
 IMAGES = 12
 SIZES = (1e-38, 1e-30, 1e-3, 1.0, 30.0, 1e5, 1e30)  # of weights
 STDS = (1e-30, 1e-3, 0.1, 0.31, 1.0, 30.0, 1e6)
@@ -56,7 +55,7 @@ def make_case(seed: int) -> Case:
     """Build the case of that seed."""
     draw = random.Random(seed)
     torch.manual_seed(seed)
-    kind = draw.choice([*KINDS, *(["mean"] if MEAN else [])])
+    kind = draw.choice(KINDS)
     ordinary = kind.startswith("exact") or draw.random() < 0.6
     about: dict[str, Any] = {
         "kind": kind,
@@ -72,7 +71,10 @@ def make_case(seed: int) -> Case:
         "images": draw.choice(["bytes", "floats", "corners", "tiny", "nearly one"]),
         "threads": draw.choice([1, 1, 1, 2]),
         "flush": draw.random() < 0.15,
+        "views": draw.choice([("same",), ("same", "mirror")]) if kind.startswith("mean") else None,
     }
+    if about["views"] and min(about["shape"][1:]) > 1 and draw.random() < 0.5:
+        about["views"] = ("same", "shift:1,-1")
     network = _network(about)
     x = _images(about, kind.startswith("exact"))
     method, eps = draw.choice(["box", "margin"]), draw.choice([None, "1/255", "0.05", "8/255", "0.3", "1e-9"])
@@ -90,9 +92,9 @@ def make_case(seed: int) -> Case:
 
 def _network(about: dict[str, Any]) -> Network:
     kind = about["kind"]
-    if kind == "mean":
-        parts = [_float_network({**about, "kind": "plain"}) for _ in range(2)]
-        return MEAN(parts).eval().to(torch.float64 if about["double"] else torch.float32)
+    if kind.startswith("mean"):
+        member = {**about, "kind": "head" if "head" in kind else "plain"}
+        return Mean([_float_network(member) for _ in range(2)], views=about["views"]).eval()
     network = _float_network(about)
     return freeze(network) if kind.startswith("exact") else network
 
