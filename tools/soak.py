@@ -29,6 +29,7 @@ import linfdist as ld
 
 from .soak_certificates import KINDS, Case, make_case, run_case, save_failure
 
+PARTS = ("memory", "crashes", "certificates")
 CRASHES, MEMORY = 0.4, 0.1  # parts of the time; certificates have the rest
 CALLS = 1000  # of certify, for the memory
 WARM = 100  # calls before the first look at the memory
@@ -121,7 +122,7 @@ class Soak:
     def as_json(self, given: argparse.Namespace, seconds: float, stopped: bool) -> dict[str, Any]:
         """Return all that is known, with the command, the machine and the date."""
         return {
-            "command": f"python -m tools.soak --minutes {given.minutes:g} --seed {given.seed}",
+            "command": f"python -m tools.soak --minutes {given.minutes:g} --seed {given.seed}", "parts": given.parts,
             "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
             "machine": {
                 "system": platform.platform(), "processor": processor(), "cores": os.cpu_count(),
@@ -174,10 +175,12 @@ def soak(given: argparse.Namespace) -> int:
     state, start, seconds = Soak(given.seed, given.out), time.monotonic(), 60 * given.minutes
     stopped = False
     try:
-        state.memory(start + MEMORY * seconds)
-        if sys.platform == "linux":
+        if "memory" in given.parts:
+            state.memory(start + MEMORY * seconds)
+        if "crashes" in given.parts and hasattr(os, "fork"):
             state.crashes(CRASHES * seconds)
-        state.certificates(max(start + seconds, time.monotonic() + 1))
+        if "certificates" in given.parts:
+            state.certificates(max(start + seconds, time.monotonic() + 1))
     except KeyboardInterrupt:
         stopped = True
     result = state.as_json(given, time.monotonic() - start, stopped)
@@ -194,6 +197,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=60.0, help="how long, about")
     parser.add_argument("--seed", type=int, default=0, help="another seed, other networks and moments")
     parser.add_argument("--out", type=Path, default=Path("build/soak"), help="folder for soak.json and failures")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="only some of the parts")
     parser.add_argument("--case", type=int, help="only the certificates of this one seed, as a failure names it")
     given = parser.parse_args()
     if given.case is None:

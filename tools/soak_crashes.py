@@ -35,7 +35,6 @@ from linfdist.report import write as write_report
 from linfdist.training import train
 
 TIMES = {"seconds", "images_per_second"}  # differ from run to run
-MOST_KILLS = 4  # in one round
 MOST_CALLS = 8  # of os.replace or os.fsync, after which to die
 Job = Callable[[Path], None]
 
@@ -150,13 +149,15 @@ def die_at(name: str, count: int, after: bool) -> None:
     setattr(os, name, dying)
 
 
-def disturbed(job: Job, out: Path, draw: random.Random, seconds: float, errors: Path) -> tuple[int, list[str], int]:
-    """Start a job and kill it, a few times, then let it finish.
+def disturbed(
+    job: Job, out: Path, draw: random.Random, seconds: float, most: int, errors: Path
+) -> tuple[int, list[str], int]:
+    """Start a job and kill it, `most` times at most, then let it finish.
 
     Returns how often it was killed, at which moments it was meant to be, and the status of the last start.
     """
     kills, moments = 0, []
-    for _ in range(draw.randint(1, MOST_KILLS)):
+    for _ in range(draw.randint(1, most)):
         if draw.random() < 0.5:
             moment = draw.uniform(0.0, seconds)
             moments.append(f"after {moment:.4f} s")
@@ -174,7 +175,7 @@ def disturbed(job: Job, out: Path, draw: random.Random, seconds: float, errors: 
     return kills, moments, in_child(lambda: job(out), errors)
 
 
-def soak(base: Path, names: list[str], seed: int, seconds: float, rounds: int | None) -> dict[str, Any]:
+def soak(base: Path, names: list[str], seed: int, seconds: float, rounds: int | None, kills: int) -> dict[str, Any]:
     """Kill jobs in turn, for so many seconds or rounds; counts by job, and failures in words."""
     work = {name: job for name, job in jobs(base).items() if name in names}
     counts = {name: {"rounds": 0, "kills": 0} for name in work}
@@ -193,9 +194,9 @@ def soak(base: Path, names: list[str], seed: int, seconds: float, rounds: int | 
                 break
             out, errors = base / f"round-{number}" / name, base / "errors.txt"
             out.parent.mkdir(exist_ok=True)
-            kills, moments, status = disturbed(job, out, draw, took[name], errors)
+            killed, moments, status = disturbed(job, out, draw, took[name], kills, errors)
             counts[name]["rounds"] += 1
-            counts[name]["kills"] += kills
+            counts[name]["kills"] += killed
             found = content(out) if status == 0 else {}
             if found == whole[name]:
                 shutil.rmtree(out)
@@ -212,6 +213,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--rounds", type=int, help="so many rounds, however long they take")
     parser.add_argument("--jobs", default=",".join(jobs(Path())), help="which, with commas")
+    parser.add_argument("--kills", type=int, default=4, help="how often a job is killed at most, until it may finish")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path, help="where to copy folders that differ")
     given = parser.parse_args()
@@ -220,7 +222,7 @@ def main() -> int:
         base = Path(folder)
         with contextlib.redirect_stdout(sys.stderr):
             prepare(base)
-            result = soak(base, given.jobs.split(","), given.seed, given.seconds, given.rounds)
+            result = soak(base, given.jobs.split(","), given.seed, given.seconds, given.rounds, given.kills)
         for number, failure in enumerate(result["failures"]):
             if given.keep is not None and Path(failure["folder"]).exists():
                 kept = given.keep / f"crash-{given.seed}-{number}"
