@@ -138,6 +138,18 @@ def test_it_is_refused_and_nothing_is_lost(stopped, digits, offer):
     assert seen(stopped) == before
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes")
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: None], ids=["a pipe", "a folder", "nothing"])
+def test_a_recipe_that_is_no_file(stopped, digits, make):
+    (stopped / "recipe.json").unlink()
+    make(stopped / "recipe.json")
+    before = seen(stopped)
+    with pytest.raises(ValueError, match=r"cannot be resumed: its recipe\.json cannot be read"):
+        train(tiny(), stopped, data_dir=digits, resume=True, quiet=True)
+    assert seen(stopped) == before
+
+
 def test_a_checkpoint_of_another_recipe(stopped, digits, tmp_path):
     """The weights of a wider network under the recipe of a narrow one."""
     stop = stop_after(1, lambda: os.kill(os.getpid(), signal.SIGINT))

@@ -187,6 +187,8 @@ def _describe(state: State, loss: float, sums: Sums) -> str:
 
 def _same_recipe(recipe: Recipe, out: Path) -> None:
     try:
+        if not (out / "recipe.json").is_file():  # a pipe would be waited for
+            raise ValueError("it is not there, or no file")
         kept = json.loads((out / "recipe.json").read_text(encoding="utf-8"))
         if not isinstance(kept, dict):
             raise ValueError("not a JSON object")
