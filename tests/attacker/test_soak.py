@@ -35,17 +35,17 @@ def left_behind(name):
 
 
 @pytest.mark.parametrize(
-    ("jobs", "rounds"),
+    ("jobs", "rounds", "kills"),
     [
-        pytest.param("data fetch,report,export exact", 1, id="quick"),
-        pytest.param("data fetch,report,export exact,export onnx,export torch", 4, id="all", marks=pytest.mark.slow),
+        pytest.param("data fetch,report,export exact", 1, 1, id="quick"),
+        pytest.param("data fetch,report,export exact,export onnx,export torch", 4, 4, id="all", marks=pytest.mark.slow),
     ],
 )
-def test_killed_at_random_then_the_same_bytes(jobs, rounds):
+def test_killed_at_random_then_the_same_bytes(jobs, rounds, kills):
     """Training and evaluation have tests of their own."""
     pytest.importorskip("matplotlib")
     pytest.importorskip("onnx")
-    process = start("tools.soak_crashes", "--rounds", str(rounds), "--seed", "3", "--jobs", jobs, "--kills", "2")
+    process = start("tools.soak_crashes", "--rounds", str(rounds), "--seed", "3", "--jobs", jobs, "--kills", str(kills))
     output, errors = process.communicate(timeout=280)
     assert output, errors
     result = json.loads(output)
