@@ -9,7 +9,7 @@ pytest := OMP_NUM_THREADS=1 $(bin)/python -m pytest -q -n auto --dist worksteal
 native_sources := CMakeLists.txt $(wildcard csrc/*.* csrc/*/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-all bench pages lint docs demo clean
+.PHONY: help setup test test-all soak bench pages lint docs demo clean
 
 help:  ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name text; do printf '  make %-9s %s\n' "$$name" "$$text"; done
@@ -37,6 +37,9 @@ test: setup  ## the tests that take a few minutes
 
 test-all: setup  ## all tests
 	$(pytest)
+
+soak: setup  ## an hour of attacks on certificates and of killed commands; counts in build/soak/soak.json
+	$(bin)/python -m tools.soak --minutes 60 --seed 0
 
 bench: setup  ## measure the engine on this machine, into BENCH_JSON
 	@mkdir -p $(dir $(BENCH_JSON))

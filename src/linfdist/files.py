@@ -111,17 +111,30 @@ def remove_leftovers(path: Path) -> None:
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read what `save_tensors` has written; anything else is refused with the reason."""
     header = read_header(path)
-    with safe_open(path, framework="pt") as file:
-        return {name: file.get_tensor(name) for name in file.keys()}, header  # noqa: SIM118 (not a dict)
+    return read_tensors(path), header
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Read the tensors of a safetensors file, whatever its header says; ValueError if it is no such file."""
+    with _opened(path) as file:
+        return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is no regular file: give the safetensors file of a network")
+    try:
+        with safe_open(path, framework="pt") as file:
+            yield file
+    except SafetensorError as error:
+        raise ValueError(f"{path} is not a safetensors file, or is damaged ({error})") from None
 
 
 def read_header(path: Path) -> dict[str, Any]:
     """Read the JSON header of what `save_tensors` has written; ValueError for anything else."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-    except SafetensorError as error:
-        raise ValueError(f"{path} is not a safetensors file, or is damaged ({error})") from None
+    with _opened(path) as file:
+        metadata = file.metadata() or {}
     if HEADER not in metadata:
         raise ValueError(f"{path} is a safetensors file, but was not written by linfdist: it has no {HEADER!r} header")
     if len(metadata[HEADER]) > MOST_BYTES:

@@ -6,11 +6,10 @@ import itertools
 import shutil
 
 import pytest
-import typer
 from PIL import Image
 from typer.testing import CliRunner
 
-from linfdist.cli.report import report
+from linfdist.cli import app
 from linfdist.report.gallery import halves, sheet
 from linfdist.report.plots import LIGHT, spread, stacked
 from linfdist.report.plots import _certified_accuracy as certified_accuracy
@@ -20,14 +19,11 @@ from linfdist.report.tables import curve
 from .test_html import HOSTILE, Page, attack
 from .test_run import at_eps, edit_rows, edit_summary, read_run
 
-app = typer.Typer()
-app.command()(report)
-
 
 @pytest.fixture
 def call(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    return lambda *arguments: CliRunner().invoke(app, list(map(str, arguments)))
+    return lambda *arguments: CliRunner().invoke(app, ["report", *map(str, arguments)])
 
 
 @pytest.fixture

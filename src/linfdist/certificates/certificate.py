@@ -13,7 +13,7 @@ from ..models import PixelNet, as_network
 from ..models.rounding import flush_error, rounding_error
 from ..numbers import round_down, round_up
 from .box import BoxProof
-from .checks import check_eps, check_images, check_labels, check_network
+from .checks import check_eps, check_images, check_labels, check_network, check_plain
 from .chunks import rows_at_once
 from .margin import FeatureMargin, LogitMargin
 from .proof import Proof, largest_of
@@ -64,14 +64,14 @@ def certify(
     """
     if method not in METHODS:
         raise ValueError(f"method = {method!r}: must be one of {', '.join(METHODS)}")
+    check_plain(x, "x")
     return certify_any(model, x, eps, y, method, radii)
 
 
 @singledispatch
 def certify_any(model: object, x: Tensor, eps: Eps | None, y: Tensor | None, method: str, radii: bool) -> Certificate:
     """Do the work of `certify`: here for float networks. Other kinds of networks register their own function."""
-    shape = x.shape[1:] if isinstance(x, Tensor) else ()  # anything else is refused with the images
-    return certify_floats(as_network(model, shape), x, eps, y, method, radii)
+    return certify_floats(as_network(model, x.shape[1:]), x, eps, y, method, radii)
 
 
 @torch.no_grad()
@@ -95,7 +95,7 @@ def certify_floats(
         (torch.cat(column) for column in zip(*parts, strict=True)) if parts else _nothing(x)
     )
     if y is not None:
-        certified = certified & (prediction == y.to(prediction.device))
+        certified = certified & (prediction == y.to(prediction.device, torch.int64))
     return Certificate(prediction, radius, None if ball is None else certified, margin)
 
 

@@ -90,10 +90,18 @@ def _check_tensors(network: PixelNet) -> None:
         raise TypeError(f"a network to certify must be float32 or float64 throughout, on one device; this one: {found}")
 
 
+def check_plain(tensor: Tensor, name: str) -> None:
+    """Raise TypeError unless it is an ordinary tensor: dense, with one shape and with values."""
+    if type(tensor) not in (Tensor, nn.Parameter):
+        raise TypeError(f"{name} must be a plain tensor, got {type(tensor).__name__}")
+    if tensor.is_nested or tensor.layout != torch.strided or tensor.is_meta:
+        kind = "nested" if tensor.is_nested else "without values" if tensor.is_meta else str(tensor.layout)
+        raise TypeError(f"{name} must be an ordinary dense tensor, but it is {kind}")
+
+
 def check_images(network: PixelNet, x: Tensor) -> None:
     """Raise unless x is a batch of the network's images, in its precision, on its device and in [0, 1]."""
-    if type(x) not in (Tensor, nn.Parameter):
-        raise TypeError(f"x must be a plain tensor, got {type(x).__name__}")
+    check_plain(x, "x")
     network.check_images(x)
     weight = next(network.parameters())
     if x.dtype != weight.dtype or x.device != weight.device:
@@ -113,12 +121,15 @@ def check_labels(classes: int, y: Tensor, count: int) -> None:
         raise TypeError(f"y must be a tensor of integers, got {y.dtype if isinstance(y, Tensor) else type(y).__name__}")
     if tuple(y.shape) != (count,):
         raise ValueError(f"y must have shape ({count},), one class per image; got {tuple(y.shape)}")
-    if count and not (int(y.min()) >= 0 and int(y.max()) < classes):
-        raise ValueError(f"y must hold classes 0 to {classes - 1}, got {int(y.min())} to {int(y.max())}")
+    check_plain(y, "y")
+    labels = y.tolist()  # minima of some kinds of integers are beyond torch
+    if labels and not (min(labels) >= 0 and max(labels) < classes):
+        raise ValueError(f"y must hold classes 0 to {classes - 1}, got {min(labels)} to {max(labels)}")
 
 
 def check_eps(eps: Tensor, x: Tensor) -> None:
     """Raise unless eps is one finite radius >= 0 for each pixel of x, or broadcasts to that."""
+    check_plain(eps, "eps")
     if not eps.is_floating_point():
         raise TypeError(f"eps as a tensor must be floating-point, got {eps.dtype}")
     try:

@@ -13,6 +13,8 @@ from ..nn.rounding import DOWN, UP
 from .chunks import rows_at_once
 from .proof import Proof, largest_of
 
+ENOUGH = 1e6  # 1 already holds all images; a huge std could make a radius infinite, which no file of rows can hold
+
 
 class LogitMargin(Proof):
     """A network that is Lipschitz up to the logits: a closed form, nothing but one forward pass.
@@ -32,7 +34,7 @@ class LogitMargin(Proof):
         finite = z.isfinite().all(1)  # NaN and overflow certify nothing
         self.network, self.error = network, error
         self.gap = gap.where(finite, 0.0)
-        super().__init__(z.argmax(1), torch.where(finite, radius.clamp_(min=0.0), 0.0))
+        super().__init__(z.argmax(1), torch.where(finite, radius.clamp_(0.0, ENOUGH), 0.0))
 
     def proves(self, rows: Tensor, eps: Tensor) -> Tensor:
         """At eps = 0, x itself is the ball, and its logits are known but for what becomes of denormal numbers."""

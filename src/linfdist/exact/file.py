@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..files import HEADER, load_tensors, save_tensors
+from ..files import HEADER, read_tensors, save_tensors
 from .head import FrozenHead
 from .network import MAX_K, FrozenLayer, FrozenNet, grid_inputs
 
@@ -52,7 +52,7 @@ def load(path: str | Path) -> FrozenNet:
         header = _header(path)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is no exact network: {error}") from None
-    tensors, _ = load_tensors(path)
+    tensors = read_tensors(path)
     stated = header.pop("sha256")
     if digest(header, tensors) != stated:
         raise ValueError(f"{path} is damaged or was changed: its content does not have the sha256 in its header")

@@ -40,7 +40,7 @@ def certify_exact(
     prediction, radius, certified = (torch.cat(column) for column in list(zip(*parts, strict=True))[:3])
     margin = None if network.head is not None else torch.cat([part[3] for part in parts])
     if exact is not None and y is not None:
-        certified = certified & (prediction == y)
+        certified = certified & (prediction == y.to(torch.int64))
     return Certificate(prediction, radius, None if exact is None else certified, margin)
 
 

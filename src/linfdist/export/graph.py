@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..files import replacing
+from ..files import remove_leftovers, replacing
 
 OPSET, IR_VERSION = 18, 10  # old enough for runtimes of 2023
 LARGEST_FILE = 2**31 - 2**20  # bytes; protobuf cannot hold 2 GiB
@@ -92,6 +92,7 @@ class Graph:
             graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="linfdist"
         )
         helper.set_model_props(model, dict(metadata))
+        remove_leftovers(path)  # of an export that was killed while it was written
         with replacing(path) as temporary:
             self.onnx.save(model, str(temporary))
             self.onnx.checker.check_model(str(temporary), full_check=True)

@@ -8,7 +8,7 @@ import torch
 from torch.export import Dim
 
 from ..certificates.checks import check_network
-from ..files import write_atomically
+from ..files import remove_leftovers, write_atomically
 from ..models import PixelNet
 
 
@@ -25,4 +25,5 @@ def to_torch_export(network: PixelNet, path: str | Path) -> None:
         program = torch.export.export(network, (example,), dynamic_shapes={"x": {0: Dim("batch")}})
     content = io.BytesIO()  # torch's writer of files ends the process where the disk is full
     torch.export.save(program, content)
+    remove_leftovers(Path(path))  # of an export that was killed while it was written
     write_atomically(Path(path), content.getvalue())

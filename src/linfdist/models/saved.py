@@ -81,7 +81,10 @@ def load_into(module: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> N
     for name, tensor in tensors.items():
         if not tensor.isfinite().all():
             raise ValueError(f"{path}: {name} has values that are not finite")
-    module.load_state_dict(dict(tensors))
+    try:
+        module.load_state_dict(dict(tensors))
+    except ValueError as error:  # a layer refuses its own values, such as a std of 0
+        raise ValueError(f"{path}: {error}") from None
 
 
 def _check_fit(module: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:

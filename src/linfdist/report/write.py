@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ..files import write_atomically
+from ..files import remove_leftovers, write_atomically
 from ..runs import Run
 from .gallery import halves, sheet
 from .html import page
@@ -27,7 +27,9 @@ def write(run: Path, out: Path | None = None) -> Path:
     text = page(content, charts)
     target.mkdir(parents=True, exist_ok=True)
     replaces = (target / "report.html").exists()  # otherwise a picture of that name is somebody else's
+    remove_leftovers(target / "report.html")  # of a report that was killed while it was written
     for name in PICTURES:
+        remove_leftovers(target / f"{name}.png")
         if name in images:
             write_atomically(target / f"{name}.png", images[name])
         elif replaces:

@@ -65,7 +65,7 @@ def train(
                 (out / checkpoint.FILE).unlink(missing_ok=True)  # killed after the model, before these
                 remove_leftovers(out / MODEL)
             return out
-        if (out / checkpoint.FILE).exists() and not resume:
+        if checkpoint.is_there(out / checkpoint.FILE) and not resume:
             raise FileExistsError(f"{out} holds an unfinished run: add --resume to continue, or choose another folder")
         try:
             run = _Run(recipe, out, me, data_dir)
@@ -91,12 +91,12 @@ class _Run:
     def __init__(self, recipe: Recipe, out: Path, me: Workers, data_dir: Path | None) -> None:
         self.out, self.me = out, me
         train_set, info = data.load(recipe.data, split="train", data_dir=data_dir), data.info(recipe.data)
-        self.trainer = Trainer(recipe, train_set, info, me, resumed=(out / checkpoint.FILE).exists())
+        self.trainer = Trainer(recipe, train_set, info, me, resumed=checkpoint.is_there(out / checkpoint.FILE))
 
     def restore_or_start(self) -> None:
         """Resume from the last checkpoint if there is one, else begin the folder."""
         path, trainer = self.out / checkpoint.FILE, self.trainer
-        if path.exists():
+        if checkpoint.is_there(path):
             _same_recipe(trainer.recipe, self.out)
             checkpoint.load(path, trainer)
         elif self.me.first:
@@ -188,6 +188,8 @@ def _describe(state: State, loss: float, sums: Sums) -> str:
 
 def _same_recipe(recipe: Recipe, out: Path) -> None:
     try:
+        if not (out / "recipe.json").is_file():  # a pipe would be waited for
+            raise ValueError("it is not there, or no file")
         kept = json.loads((out / "recipe.json").read_text(encoding="utf-8"))
         if not isinstance(kept, dict):
             raise ValueError("not a JSON object")

@@ -82,5 +82,8 @@ class DistAdam:
                     f"{name} is {tensor.dtype} {tuple(tensor.shape)}, "
                     f"expected {own[name].dtype} {tuple(own[name].shape)}"
                 )
+            square = name.endswith(".square")  # a square may have overflowed, and stops its weight
+            if not ((tensor >= 0) if square else tensor.isfinite()).all():
+                raise ValueError(f"{name} has values that no moment can have")
             own[name].copy_(tensor)
         self.steps = steps
