@@ -4,6 +4,7 @@ Tensors go into safetensors with a JSON header: no pickle, ever.
 """
 
 import errno
+import glob
 import hashlib
 import json
 import math
@@ -39,6 +40,7 @@ def replacing(path: Path) -> Iterator[Path]:
     check_writable(path)
     target = Path(os.path.realpath(path))
     folder = target.with_name(f".{target.name}.{os.getpid()}.tmp")  # writers may have temporary files of their own
+    remove_leftovers(target)
     try:
         folder.mkdir(exist_ok=True)
         unfinished, fresh = folder / target.name, folder / ".mode"
@@ -100,12 +102,27 @@ def _reason(error: OSError | SafetensorError) -> tuple[int, str]:
 
 
 def remove_leftovers(path: Path) -> None:
-    """Delete what a killed process may have left beside `path`: it can be as large as the file itself."""
-    for leftover in path.parent.glob(f".{path.name}.*.tmp"):
+    """Delete what killed processes have left beside `path`, which can be as large as the file itself.
+
+    What belongs to a process that is alive is in use, and stays.
+    """
+    for leftover in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+        if _is_alive(leftover.name.split(".")[-2]):
+            continue
         if leftover.is_dir():
             shutil.rmtree(leftover, ignore_errors=True)
         else:
             leftover.unlink(missing_ok=True)
+
+
+def _is_alive(process: str) -> bool:
+    if not process.isdecimal() or len(process) > MOST_DIGITS:
+        return False
+    try:
+        os.kill(int(process), 0)
+    except (OSError, OverflowError) as error:
+        return isinstance(error, PermissionError)  # it is another user's
+    return True
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

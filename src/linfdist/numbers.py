@@ -4,12 +4,16 @@ What is proved is rounded down, what survives attacks is rounded up, and what is
 """
 
 import math
+import sys
 from fractions import Fraction
 
 
 def round_up(exact: Fraction) -> float:
     """The smallest float that is not below `exact`."""
-    nearest = float(exact)
+    try:
+        nearest = float(exact)
+    except OverflowError:
+        return math.inf if exact > 0 else -sys.float_info.max
     return nearest if Fraction(nearest) >= exact else math.nextafter(nearest, math.inf)
 
 

@@ -17,8 +17,6 @@ from linfdist.files import load_tensors
 from tools import soak_certificates as certificates
 
 ROOT = Path(__file__).parents[2]
-MAY_LEAVE = {"data fetch", "export exact"}  # folders of killed processes, which the next one does not remove yet
-
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks and kills")
 
 
@@ -52,10 +50,7 @@ def test_killed_at_random_then_the_same_bytes(jobs, rounds, kills):
     done = {name: counted["rounds"] for name, counted in result["jobs"].items()}
     assert done == dict.fromkeys(jobs.split(","), rounds)
     assert sum(counted["kills"] for counted in result["jobs"].values()) > 0
-    for failure in result["failures"]:
-        assert failure["error"] is None, failure
-        assert failure["job"] in MAY_LEAVE, failure
-        assert all(map(left_behind, failure["different"])), failure
+    assert result["failures"] == []
 
 
 def test_a_wrong_certificate_is_noticed_and_kept(monkeypatch, tmp_path):

@@ -38,6 +38,6 @@ class Surrogate(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits in the precision of x, computed in the network's."""
-        pixels = x.to(next(self.network.parameters()).dtype)
+        pixels = x.to(self.network.any_tensor.dtype)
         differentiated = x.requires_grad and torch.is_grad_enabled()
         return (surrogate(self.network, pixels, self.p) if differentiated else self.network(pixels)).to(x.dtype)

@@ -33,6 +33,8 @@ class Certificate:
         ball of that radius; 0 where nothing is proved.
     certified: (B,) bool: the prediction is the same for every image of [0, 1] in the closed eps-ball, and is y if y was
         given. None if eps was None.
+    domain: the sha256 of the domain of an exact network that was frozen for some images only: then all of this is about
+        images of that domain; None for all others.
     margin_radius: (B,) float64: the part of `radius` that the margin alone proves; None if there is no such proof.
     """
 
@@ -40,6 +42,7 @@ class Certificate:
     radius: Tensor
     certified: Tensor | None
     margin_radius: Tensor | None = None
+    domain: str | None = None
 
 
 def certify(
@@ -175,7 +178,7 @@ def _certify(proofs: list[Proof], eps: Fraction | Tensor | None, radii: bool) ->
         elif eps is not None:
             above = round_up(eps)
             certified[rest] = proof.proves(rest, radius.new_full((1, 1, 1, 1), above))
-            radius = torch.where(certified, radius.clamp(min=round_down(eps)), radius)
+            radius = torch.where(certified, radius.clamp(min=min(1.0, round_down(eps))), radius)
             failed = failed.where(certified, above)
         if radii and not proof.closed_form:
             radius = largest_proved(proof.proves, radius, failed)

@@ -10,6 +10,7 @@ from ..models import PixelNet
 from ..nn.base import Contract
 
 COMPOSED = ("forward", "features", "features_box")  # what a network is, said once for all in `PixelNet`
+CALLS = ("__call__", "_call_impl", "_wrapped_call_impl", "__getattribute__", "__getattr__")  # the way to `forward`
 
 
 def check_network(network: PixelNet) -> None:
@@ -57,6 +58,14 @@ def _children(name: str, module: nn.Module, parts: tuple[type[nn.Module], ...]) 
 
 
 def _check_module(name: str, module: nn.Module) -> None:
+    called = [each for each in CALLS if getattr(type(module), each) is not getattr(nn.Module, each)]
+    if called:
+        raise TypeError(
+            f"{name} is a {type(module).__name__} with its own {', '.join(called)}: it may compute anything"
+        )
+    loose = sorted(each for each, value in vars(module).items() if isinstance(value, Tensor))
+    if loose:
+        raise ValueError(f"{name}.{loose[0]} is a tensor, but neither a parameter nor a buffer: register it first")
     if module.training:
         raise ValueError("a network in training mode cannot be certified: call .eval() first")
     if module._forward_hooks or module._forward_pre_hooks:
@@ -77,6 +86,10 @@ def _check_composed(name: str, network: PixelNet) -> None:
             f"{name} has its own {', '.join(other)}: a network is the readout of its body, and certificates hold for "
             "nothing else"
         )
+    for part in ("body", "readout"):
+        one = getattr(network, part)
+        if one is not getattr(network, part) or all(one is not module for module in network.modules()):
+            raise TypeError(f"{name}.{part} is no submodule of the network, so nothing is known of it: set it as one")
 
 
 def _check_tensors(network: PixelNet) -> None:
@@ -85,6 +98,7 @@ def _check_tensors(network: PixelNet) -> None:
         if type(tensor) not in (Tensor, nn.Parameter):
             raise TypeError(f"{name} is a {type(tensor).__name__}: certificates need plain tensors")
         kinds.add((tensor.dtype, tensor.device))
+    network.any_tensor  # noqa: B018 (TypeError if there is none)
     if len(kinds) > 1 or next(iter(kinds))[0] not in (torch.float32, torch.float64):
         found = ", ".join(sorted(f"{dtype} on {device}" for dtype, device in kinds))
         raise TypeError(f"a network to certify must be float32 or float64 throughout, on one device; this one: {found}")
@@ -103,7 +117,7 @@ def check_images(network: PixelNet, x: Tensor) -> None:
     """Raise unless x is a batch of the network's images, in its precision, on its device and in [0, 1]."""
     check_plain(x, "x")
     network.check_images(x)
-    weight = next(network.parameters())
+    weight = network.any_tensor
     if x.dtype != weight.dtype or x.device != weight.device:
         raise TypeError(f"x is {x.dtype} on {x.device}, but the network is {weight.dtype} on {weight.device}")
     if torch.is_autocast_enabled(x.device.type):

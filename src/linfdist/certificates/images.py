@@ -35,6 +35,7 @@ class CertifiedImage:
     eps: str | None
     certified: bool | None
     method: str
+    domain: str | None = None  # see `Certificate`
 
     def json(self, model_sha256: str) -> dict[str, Any]:
         """Give the object for a file, with the checksum of the network that it is about."""
@@ -46,6 +47,7 @@ class CertifiedImage:
             "eps": self.eps,
             "certified": self.certified,
             "method": self.method,
+            "domain_sha256": self.domain,
             "model_sha256": model_sha256,
         }
 
@@ -62,6 +64,8 @@ def certify_files(
     certified = [None] * len(paths) if proof.certified is None else proof.certified.tolist()
     found = zip(paths, proof.prediction.tolist(), proof.radius.tolist(), certified, strict=True)
     return [
-        CertifiedImage(os.fspath(path), best, classes[best] if classes else None, radius, eps, sure, method)
+        CertifiedImage(
+            os.fspath(path), best, classes[best] if classes else None, radius, eps, sure, method, proof.domain
+        )
         for path, best, radius, sure in found
     ]

@@ -13,7 +13,7 @@ from ..nn.rounding import DOWN, UP
 from .chunks import rows_at_once
 from .proof import Proof, largest_of
 
-ENOUGH = 1e6  # 1 already holds all images; a huge std could make a radius infinite, which no file of rows can hold
+ENOUGH = 1.0  # pixels lie in [0, 1]: such a ball holds all images
 
 
 class LogitMargin(Proof):
@@ -38,7 +38,7 @@ class LogitMargin(Proof):
 
     def proves(self, rows: Tensor, eps: Tensor) -> Tensor:
         """At eps = 0, x itself is the ball, and its logits are known but for what becomes of denormal numbers."""
-        reach = largest_of(eps)
+        reach = largest_of(eps).clamp(max=1.0)  # a radius of 1 holds all images
         holds = (self.radius[rows] > 0) & (self.radius[rows] >= reach)
         return holds if (reach > 0).all() else holds | ((reach == 0) & (self.gap[rows] > 2 * self.off))
 

@@ -65,6 +65,8 @@ def certify(
         _write((proof.json() for proof in proofs), json_file or OUTPUT)
         return
     opened = open_model(model)
+    if json_file is not None and json_file != OUTPUT:
+        opened.check_not_overwritten(json_file)
     radius = eps if eps is not None or opened.recipe is None else opened.recipe.eps
     names = data.stored_classes(opened.recipe.data, data_dir) if opened.recipe else None
     if names and len(names) != opened.network.classes:
@@ -72,6 +74,8 @@ def certify(
     certified = certify_files(opened.network, data.image_files(images), radius, method.value, names)
     if json_file != OUTPUT:
         Console().print(_table(certified, radius))
+        if any(each.domain for each in certified):
+            say("proved for images of the domain that the network was frozen for; nothing is known of others")
     if json_file is not None:
         sha256 = opened.sha256
         _write((each.json(sha256) for each in certified), json_file)

@@ -53,7 +53,8 @@ def evaluate(
     parse_eps(radius)  # before the data are fetched
     target = out or opened.folder
     result = run(
-        opened.network, data.load(name, split=split, data_dir=data_dir), radius, target, opened.file, model=str(model),
+        opened.network, data.load(name, split=split, data_dir=data_dir), radius, target, opened.file,
+        model=None if model.resolve() == target.resolve() else str(model),
         split=split, limit=limit, method=method, attacks=attacks, shard=part, batch=batch, fresh=fresh,
         show_progress=is_first(),
     )  # fmt: skip
@@ -75,6 +76,8 @@ def _show(result: Evaluation, target: Path) -> None:
 def table(summary: dict[str, Any]) -> Table:
     """The headline numbers: what is proved is never rounded up, what survives attacks never down."""
     title = f"{summary['data']} {summary['split']}, eps = {summary['eps']}, {summary['n']:,} images"
+    if "domain_sha256" in summary:
+        title += ", within the domain of the network"
     shown = Table(title=escape(title))
     n = summary["n"]
     columns = {"clean": f"{nearest(share(summary['clean'], n), 2)} %"}

@@ -73,6 +73,7 @@ def export(
     if out is None:
         target.parent.mkdir(parents=True, exist_ok=True)  # a network of the zoo has no folder yet
     check_writable(target)
+    model.check_not_overwritten(target)
     if form in (Format.onnx, Format.torch):
         if isinstance(model.network, exact.FrozenNet):
             raise ValueError(f"--format {form.value} is for float networks, and {path} is exact: take onnx-exact")
@@ -81,6 +82,8 @@ def export(
 
         (to_onnx if form is Format.onnx else to_torch_export)(model.network, target)
     else:
+        if isinstance(model.network, exact.FrozenNet) and form is Format.exact:
+            raise ValueError(f"{path} is exact already")
         frozen, compared = _freeze(model, k, domain, dataset, eps, limit, data_dir)
         if form is Format.exact:
             exact.save(frozen, target)

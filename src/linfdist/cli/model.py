@@ -8,7 +8,7 @@ from linfdist.exact import FrozenNet
 from linfdist.files import file_sha256
 from linfdist.models import PixelNet
 from linfdist.recipes import Recipe
-from linfdist.runs import MODEL
+from linfdist.runs import CHECKPOINT, METRICS, MODEL, RECIPE
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,12 @@ class Model:
     def sha256(self) -> str:
         """The sha256 by which results name the network: that of its file, or of its content if it is exact."""
         return self.network.sha256 if isinstance(self.network, FrozenNet) else file_sha256(self.file)
+
+    def check_not_overwritten(self, target: Path) -> None:
+        """Raise ValueError if writing to `target` would destroy the network or the run that it comes from."""
+        kept = (self.file, *(self.folder / name for name in (MODEL, RECIPE, CHECKPOINT, METRICS)))
+        if any(target.exists() and each.exists() and target.samefile(each) for each in kept):
+            raise ValueError(f"{target} belongs to the network or its run: choose another file to write to")
 
     def data(self, given: str | None) -> str:
         """Choose the data set: the one given, else the recipe's."""
@@ -45,7 +51,7 @@ def open_model(path: Path) -> Model:
     """Open a network's file, the folder of a finished run, or a network of the zoo, whose results go to runs/NAME.
 
     Results of an exact network go to a folder of its own beside its file, which has the file's name without its
-    ending. OSError or ValueError says what is wrong.
+    ending, or with another one if that is the folder of a run. OSError or ValueError says what is wrong.
     """
     network = networks.load(path)
     if not path.exists():
@@ -56,4 +62,6 @@ def open_model(path: Path) -> Model:
     recipe = recipes.load(recipe_file) if recipe_file.exists() else None
     if isinstance(network, FrozenNet):
         folder = path.with_suffix("")
+        if (folder / MODEL).exists() or (folder / CHECKPOINT).exists():
+            folder = path.with_suffix(".exact")
     return Model(network, path / MODEL if path.is_dir() else path, folder, recipe)

@@ -55,11 +55,12 @@ def fetch(name: str, data_dir: str | os.PathLike[str] | None = None) -> Fetched:
     root = store.data_root(data_dir)
     place = root / builtin.info.name
     source = _stored_source(root, builtin.info)  # without the lock first: the folder may be read-only
-    if source is not None:
+    if source is not None and not store.has_workspaces(place):
         return Fetched(place, source, fresh=False)
     try:
         with store.lock(place):
             source = _stored_source(root, builtin.info)
+            store.remove_workspaces(place)
             if source is not None:
                 return Fetched(place, source, fresh=False)
             with store.workspace(place) as temporary:

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import PIL.ImageFile
 import torch
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
 from .base import Corrupt, DataError, Pixels
@@ -175,12 +175,17 @@ def warnings_refused() -> Iterator[None]:
 
 @contextmanager
 def _refusing(where: str) -> Iterator[None]:
+    lenient = PIL.ImageFile.LOAD_TRUNCATED_IMAGES  # a switch for the whole process, which others may have set
+    PIL.ImageFile.LOAD_TRUNCATED_IMAGES = False
     try:
         yield
     except (DataError, MemoryError):
         raise
     except Exception as error:  # decoders of bytes that anybody may have written: they can fail in any way
-        raise Corrupt(f"{where} is not an intact image: {error}") from error
+        why = "no format that is read" if isinstance(error, UnidentifiedImageError) else error
+        raise Corrupt(f"{where} is not an intact image: {why}") from error
+    finally:
+        PIL.ImageFile.LOAD_TRUNCATED_IMAGES = lenient
 
 
 def _bits(image: PIL.ImageFile.ImageFile) -> int:

@@ -53,11 +53,21 @@ def lock(place: Path) -> Iterator[None]:
         yield
 
 
+def has_workspaces(place: Path) -> bool:
+    """Whether somebody is fetching the data set, or was killed while doing so, in a folder that can be written to."""
+    return os.access(place, os.W_OK) and any(place.glob(f"{_WORK}*"))
+
+
+def remove_workspaces(place: Path) -> None:
+    """Delete the temporary folders that killed processes have left. Call it under the lock."""
+    for left_over in place.glob(f"{_WORK}*"):
+        shutil.rmtree(left_over, ignore_errors=True)
+
+
 @contextmanager
 def workspace(place: Path) -> Iterator[Path]:
     """Make a temporary folder beside the data, for what sources need. Call it under the lock."""
-    for left_over in place.glob(f"{_WORK}*"):
-        shutil.rmtree(left_over, ignore_errors=True)
+    remove_workspaces(place)
     path = Path(tempfile.mkdtemp(prefix=_WORK, dir=place))
     try:
         yield path

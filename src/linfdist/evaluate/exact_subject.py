@@ -24,6 +24,10 @@ class ExactSubject(Subject):
         """The one that certificates of the network name, too."""
         return self.network.sha256
 
+    @property
+    def domain(self) -> str | None:
+        return self.network.domain
+
     def check(self, images: Tensor) -> None:
         self.network.check(images)
 

@@ -256,6 +256,8 @@ class _Evaluator:
         entries = {"classes": list(self.images.classes), "seconds": times, **more}
         if self.model is not None:
             entries["model"] = self.model
+        if self.subject.domain is not None:
+            entries["domain_sha256"] = self.subject.domain
         return place.write(rows, self.settings.as_json() | counted | entries)
 
     def make_gallery(self, rows: Sequence[Row]) -> Gallery | None:

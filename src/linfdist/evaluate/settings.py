@@ -53,7 +53,12 @@ class Shard:
     @classmethod
     def of_this_process(cls) -> "Shard":
         """The shard of this process, if `torchrun` has started it; else the whole."""
-        return cls(int(os.environ.get("RANK", "0")) + 1, int(os.environ.get("WORLD_SIZE", "1")))
+        rank, world = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")
+        if not (rank.isdecimal() and world.isdecimal()):
+            raise ValueError(
+                f"RANK={rank!r}, WORLD_SIZE={world!r}: must be whole numbers, as torchrun sets them; unset them"
+            )
+        return cls(int(rank) + 1, int(world))
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import singledispatch
 from pathlib import Path
@@ -23,6 +23,11 @@ class Subject(ABC):
     @abstractmethod
     def sha256(self, file: Path | None) -> str:
         """The sha256 by which results name the network; `file` is where it was loaded from, if it was."""
+
+    @property
+    def domain(self) -> str | None:
+        """The sha256 of the domain that all proofs and attacks keep to; None if that is all images of [0, 1]."""
+        return None
 
     @abstractmethod
     def check(self, images: Tensor) -> None:
@@ -55,7 +60,7 @@ class FloatSubject(Subject):
         """That of the file; without one, that of the configuration and the weights."""
         if file is not None:
             return file_sha256(file)
-        config = self.network.config or {"layers": repr(self.network)}  # it may have none
+        config = self.network.config or [list(each) for each in _attributes(self.network)]  # it may have none
         digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode())
         for name, tensor in sorted(self.network.state_dict().items()):
             values = tensor.detach().cpu().contiguous()
@@ -81,6 +86,15 @@ class FloatSubject(Subject):
     @torch.no_grad()
     def predictions(self, pixels: Tensor) -> list[int]:
         return self.network(pixels).argmax(1).tolist()
+
+
+def _attributes(network: PixelNet) -> Iterator[tuple[str, str]]:
+    """Everything that is kept on the modules of a network besides tensors and modules, as text."""
+    for name, module in network.named_modules():
+        yield name, f"{type(module).__module__}.{type(module).__qualname__}"
+        for key, value in sorted(vars(module).items()):
+            if not key.startswith("_") and key != "training":
+                yield f"{name}.{key}", repr(value)
 
 
 @singledispatch

@@ -1,6 +1,5 @@
 """Certificates as data: what a frozen network proves about one image, with nothing rounded before the head."""
 
-import hashlib
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -11,7 +10,7 @@ from torch import Tensor
 from ..errors import LinfdistError
 from ..ops.box import dist_box
 from .bounds import largest
-from .network import FrozenNet, cropped
+from .network import FrozenNet, cropped, image_sha256
 
 FORMAT = "linfdist-certificate-1"
 METHODS = ("margin", "box")
@@ -72,12 +71,6 @@ class Undecided(LinfdistError, ValueError):
         self.image = image
 
 
-def image_sha256(image: Tensor) -> str:
-    """Of an image uint8 (C, H, W): its shape, as in "1,28,28:", then its pixels."""
-    shape = ",".join(str(side) for side in image.shape)
-    return hashlib.sha256(f"{shape}:".encode() + image.contiguous().numpy().tobytes()).hexdigest()
-
-
 def certify(network: FrozenNet, images: Tensor, method: str = "box") -> list[ExactCertificate]:
     """One certificate for each of the images uint8 (B, C, H, W), all of them in the network's domain.
 
@@ -101,7 +94,7 @@ def certify(network: FrozenNet, images: Tensor, method: str = "box") -> list[Exa
             raise Undecided(int(uncertain.nonzero()[0]))
     if method == "box":
         levels = box_levels(network, images, predictions, levels)
-    domain = None if network.whole_cube else _domain_sha256(network)
+    domain = network.domain
     return [
         ExactCertificate(
             image=image_sha256(image),
@@ -143,10 +136,6 @@ def box_certified_at(network: FrozenNet, images: Tensor, predictions: Tensor, ep
     network.check(images)
     units = (eps * 255 * 2**network.k).__ceil__()
     return _holds(network, images, predictions, torch.full_like(predictions, units))
-
-
-def _domain_sha256(network: FrozenNet) -> str:
-    return image_sha256(torch.cat([network.lower, network.upper]))
 
 
 def box_levels(network: FrozenNet, images: Tensor, predictions: Tensor, proved: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..data import read_images
+from ..files import MOST_BYTES
 from .certificate import ExactCertificate, Undecided, certify
 from .network import FrozenNet
 from .twin import unique
@@ -30,8 +31,14 @@ def certify_files(
 
 def read_certificate(path: Path, image_sha256: str) -> dict[str, Any]:
     """Find the certificate of an image in a file that holds one, or several, one per line."""
-    text = path.read_text(encoding="utf-8").strip()
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is no regular file: give the file that `linfdist certify --exact` wrote")
+    with open(path, "rb") as file:
+        content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise ValueError(f"{path} has more than {MOST_BYTES:,} bytes: give the certificate of this image alone")
     try:
+        text = content.decode().strip()
         certificates = [
             json.loads(part, object_pairs_hook=unique) for part in (text.splitlines() if "\n{" in text else [text])
         ]

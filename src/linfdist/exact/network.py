@@ -1,5 +1,6 @@
 """Frozen networks: dist nets in integers, from 8-bit pixels to logits, or to the features of a head in float64."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -154,6 +155,11 @@ class FrozenNet:
         """Whether every 8-bit image is in the domain."""
         return bool((self.lower == 0).all() and (self.upper == 255).all())
 
+    @cached_property
+    def domain(self) -> str | None:
+        """The sha256 of the least and the largest image of the domain; None if every 8-bit image is in it."""
+        return None if self.whole_cube else image_sha256(torch.cat([self.lower, self.upper]))
+
     def __call__(self, images: Tensor) -> Tensor:
         """Logits (B, classes) of images uint8 (B, C, H, W) of the domain: int32 in grid units, with a head float64."""
         negated = self._negated(images)
@@ -215,6 +221,12 @@ class FrozenNet:
                 f"is {int(images[number, c, i, j])}, allowed are {int(self.lower[c, i, j])} ... "
                 f"{int(self.upper[c, i, j])}. Freeze it for a larger domain to use it on such images"
             )
+
+
+def image_sha256(image: Tensor) -> str:
+    """Of an image uint8 (C, H, W): its shape, as in "1,28,28:", then its pixels."""
+    shape = ",".join(str(side) for side in image.shape)
+    return hashlib.sha256(f"{shape}:".encode() + image.contiguous().numpy().tobytes()).hexdigest()
 
 
 def cropped(images: Tensor, crop: int | None) -> Tensor:

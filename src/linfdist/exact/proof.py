@@ -41,7 +41,7 @@ def certify_exact(
     margin = None if network.head is not None else torch.cat([part[3] for part in parts])
     if exact is not None and y is not None:
         certified = certified & (prediction == y.to(torch.int64))
-    return Certificate(prediction, radius, None if exact is None else certified, margin)
+    return Certificate(prediction, radius, None if exact is None else certified, margin, network.domain)
 
 
 def _certify(
@@ -64,7 +64,7 @@ def _certify(
         if radii:
             radius = torch.maximum(radius, _pixels(box_levels(network, x, prediction, levels)))
     if exact is not None:
-        radius = torch.where(certified, radius.clamp(min=round_down(exact)), radius)
+        radius = torch.where(certified, radius.clamp(min=min(1.0, round_down(exact))), radius)
     return prediction, radius, certified, margin
 
 

@@ -37,7 +37,7 @@ def to_onnx(network: PixelNet, path: str | Path, chunk: int = CHUNK) -> None:
     chunk: memory grows by a few times 4 · chunk bytes for each image of a batch.
     """
     check_network(network)
-    if next(network.parameters()).dtype != torch.float32:
+    if network.any_tensor.dtype != torch.float32:
         raise TypeError("only float32 networks can be written as ONNX files: call .float() first, and certify that one")
     graph = Graph(chunk)
     network.readout.onnx(graph, network.body.onnx(graph, "images", network.shape), "logits")

@@ -19,7 +19,7 @@ def to_torch_export(network: PixelNet, path: str | Path) -> None:
     operators `torch.ops.linfdist.*`: `import linfdist` before `torch.export.load(path)`.
     """
     check_network(network)
-    example = torch.zeros(2, *network.shape, dtype=next(network.parameters()).dtype)
+    example = torch.zeros(2, *network.shape, dtype=network.any_tensor.dtype)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torch about itself
         program = torch.export.export(network, (example,), dynamic_shapes={"x": {0: Dim("batch")}})

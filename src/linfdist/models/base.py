@@ -86,9 +86,16 @@ class PixelNet(Contract):
         self.check_images(box.upper)
         return self.body.forward_box(box)
 
+    @property
+    def any_tensor(self) -> Tensor:
+        """One of its parameters or buffers, which all have the same precision and device; TypeError if it has none."""
+        for tensor in (*self.parameters(), *self.buffers()):
+            return tensor
+        raise TypeError(f"a {type(self).__name__} without any parameter or buffer has no precision to compute in")
+
     def from_bytes(self, images: Tensor) -> Tensor:
         """Turn 8-bit images into the pixels in [0, 1] that the network takes, in its precision and on its device."""
-        weight = next(self.parameters())
+        weight = self.any_tensor
         return images.to(weight.device).to(weight.dtype) / 255
 
     def check_images(self, x: Tensor) -> None:

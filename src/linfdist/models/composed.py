@@ -36,7 +36,7 @@ def as_network(model: object, shape: Sequence[int]) -> PixelNet:
             f"a {type(model).__name__} cannot be certified, because it declares no Lipschitz constant: take a network "
             "of linfdist.models, or put layers of linfdist.nn into a linfdist.nn.Stack"
         )
-    body = model if isinstance(model, Stack) else Stack(model).train(model.training)
+    body = model if isinstance(model, Stack) else _alone(model)
     foreign = [type(layer).__name__ for layer in body if not isinstance(layer, LipschitzModule)]
     if foreign:
         raise TypeError(
@@ -48,4 +48,11 @@ def as_network(model: object, shape: Sequence[int]) -> PixelNet:
     outputs = body.output_shape(tuple(shape))
     if len(outputs) != 1:
         raise ValueError(f"the layers give outputs of shape {outputs} per image: end with logits (classes,)")
-    return Composed(body, Logits(outputs[0]).train(model.training), shape)
+    return Composed(body, Logits(outputs[0]).train(body.training), shape)
+
+
+def _alone(layer: LipschitzModule) -> Stack:
+    """A stack of one layer, in the mode that the layer is in; the layer itself and its parts are left as they are."""
+    stack = Stack(layer)
+    stack.training = stack.layers.training = layer.training
+    return stack

@@ -148,7 +148,7 @@ def _range(network: PixelNet) -> float:
     """The largest |feature| over all images of [0, 1], or somewhat more."""
     training = network.training
     shape = (1, *network.shape)
-    weight = next(network.parameters())
+    weight = network.any_tensor
     try:
         box = network.eval().features_box(Box(weight.new_zeros(shape), weight.new_ones(shape)))
     finally:

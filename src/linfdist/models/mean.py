@@ -16,6 +16,8 @@ from ..numbers import round_up
 from .base import PixelNet
 from .rounding import FLUSHED, flush_error, network_rounding, rounding_error
 
+MOST_VIEWS = 64  # every member looks at each of them
+
 
 class MeanLogits(Readout):
     """The mean of the logits of all members, over all views of an image: pixels (B, C·H·W) -> (B, classes).
@@ -85,6 +87,13 @@ class MeanLogits(Readout):
         error = sum((each.error for each in found), Fraction(0)) / len(found) + mean.error
         return Rounding(mean.size, max(mean.peak, *(each.peak for each in found)), error)
 
+    def check(self, name: str) -> None:
+        """Raise unless members and views are still such as the constructor takes: they can be exchanged."""
+        for view in self.views:
+            if type(view) is not View:
+                raise TypeError(f"{name}.views holds a {type(view).__name__}: only a View copies pixels")
+        _common_shape(self.networks)
+
     def terms(self, shape: Shape) -> int:
         return len(self.views) * sum(member.terms() for member in self.networks)
 
@@ -101,7 +110,7 @@ class MeanLogits(Readout):
         total = logits[0]
         for each in logits[1:]:
             total = graph.node("Add", total, each)
-        dtype = next(self.parameters()).dtype
+        dtype = self.networks[0].any_tensor.dtype
         return graph.node("Div", total, graph.constant(torch.tensor(self._count, dtype=dtype)), name=name)
 
     @property
@@ -122,7 +131,7 @@ class MeanLogits(Readout):
 
     def _mean_lead(self, found: Sequence[Lead], best: Tensor, off: float) -> Lead:
         """Both logits of a difference are means that may be rounded by the slack, in any order of summation."""
-        dtype = next(self.parameters()).dtype
+        dtype = self.networks[0].any_tensor.dtype
         size = torch.stack([each.size for each in found]).mean(0)  # (b,)
         leads = torch.stack([each.apart for each in found])  # (members · views, b, classes)
         slack = mean_slack(size, len(found), dtype) + FLUSHED * torch.finfo(dtype).tiny + off  # (b,)
@@ -132,7 +141,7 @@ class MeanLogits(Readout):
 
     def _pixels(self, box: Box) -> Box:
         """The images of [0, 1] in a box of pixels (b, C·H·W), its ends rounded outwards to the members' precision."""
-        dtype = next(self.parameters()).dtype
+        dtype = self.networks[0].any_tensor.dtype
         lower, upper = box.lower.to(dtype), box.upper.to(dtype)
         lower = torch.where(lower > box.lower, torch.nextafter(lower, lower.new_tensor(-math.inf)), lower)
         upper = torch.where(upper < box.upper, torch.nextafter(upper, upper.new_tensor(math.inf)), upper)
@@ -157,6 +166,10 @@ class Mean(PixelNet):
         shape = _common_shape(members)
         if isinstance(views, str) or not isinstance(views, Sequence) or not views:
             raise ValueError(f"views must be a list of at least one view, such as ['same', 'mirror'], got {views!r}")
+        if len(views) > MOST_VIEWS or len(set(views)) < len(views):
+            raise ValueError(
+                f"views must be at most {MOST_VIEWS} different ones, got {len(views)}: {list(views)!r:.60}"
+            )
         super().__init__(shape, None)
         self.body = Stack(Flatten())
         self.mean = MeanLogits(members, views, shape)
@@ -200,6 +213,6 @@ def _common_shape(members: Sequence[PixelNet]) -> tuple[int, int, int]:
 _AGREE: dict[str, Callable[[PixelNet], object]] = {
     "shape of images": lambda member: tuple(member.shape),
     "number of classes": lambda member: member.classes,
-    "precision": lambda member: next(member.parameters()).dtype,
-    "device": lambda member: next(member.parameters()).device,
+    "precision": lambda member: member.any_tensor.dtype,
+    "device": lambda member: member.any_tensor.device,
 }

@@ -23,7 +23,7 @@ def rounding_error(network: PixelNet) -> float:
     values, E = u · Σ M over the operations, rounded up generously (a factor 1 + 2^-10 covers the second order and the
     summation; as all M >= 1, it also covers denormals, flushed to zero or not). Infinity if some value could overflow.
     """
-    precision = torch.finfo(next(network.parameters()).dtype)
+    precision = torch.finfo(network.any_tensor.dtype)
     found = network_rounding(network, Fraction(1), Fraction(precision.eps) / 2)  # |pixels| <= 1
     if 2 * found.peak > Fraction(precision.max):
         return math.inf  # an intermediate value might overflow
@@ -48,11 +48,14 @@ def flush_error(network: PixelNet, error: float) -> float:
     So the change stays below 2^40 times the smallest normal number, of which one operation can cost one at most. Where
     a weight is so small that this argument fails, all we know is that both results are within `error` of the exact one.
     """
-    precision = torch.finfo(next(network.parameters()).dtype)
+    precision = torch.finfo(network.any_tensor.dtype)
     floor = precision.tiny * FLUSHED / precision.eps
     tensors = [*network.parameters(), *network.buffers()]
     within = [module for module in network.modules() if isinstance(module, PixelNet)]  # itself, and its members
-    steepest = max(each.lipschitz * (each.readout.lipschitz or 1.0) for each in within)
+    steepest = max(
+        math.prod(max(1.0, layer.lipschitz) for layer in each.body) * max(1.0, each.readout.lipschitz or 1.0)
+        for each in within
+    )  # a layer that shrinks values makes them denormal, and does not make up for one that stretches what is lost then
     ordinary = steepest <= 2.0**30 and all(_none_between(tensor, floor) for tensor in tensors)
     return FLUSHED * precision.tiny if ordinary else 2 * error
 

@@ -1,6 +1,7 @@
 """The small conventional network on top of a feature extractor that is robust."""
 
 import math
+import os
 from typing import Any
 
 import torch
@@ -64,6 +65,13 @@ class Head(Readout):
         """The bounds are those of products in the head's own precision."""
         for parameter in self.parameters():
             largest(parameter)
+        for variable in ("ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_DEFAULT_FPMATH_MODE"):
+            mode = os.environ.get(variable, "STRICT")
+            if mode.upper() != "STRICT":
+                raise ValueError(
+                    f"{variable}={mode}: products may be computed in less than the head's precision, which its "
+                    "bounds do not cover: unset it"
+                )
         backends: Any = torch.backends
         for part in (backends, backends.mkldnn.matmul, backends.cuda.matmul):
             precision = part.fp32_precision

@@ -11,6 +11,7 @@ from .tanh_lines import Lines, tanh_lines
 
 OWN = 2.0**-50  # times the number of terms of a sum: eight times what float64 can lose in it
 TANH_EPS = 4  # torch's tanh errs by at most so many epsilons of its dtype, wherever; in float32 less than one is seen
+DOUBLE_TANH_EPS = 16  # in float64: also for the tanh of the bounds, and as much again
 BLOCK = 1 << 21  # elements of the largest scratch tensor, unless one row is longer
 
 
@@ -37,6 +38,7 @@ class HeadBounds:
     def __init__(self, dtype: torch.dtype, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> None:
         """w1 (H, F) and w2 (classes, H) are the matrices as the head multiplies by them, in its precision `dtype`."""
         self.precision = torch.finfo(dtype)
+        self.wobble = (DOUBLE_TANH_EPS if dtype == torch.float64 else TANH_EPS) * self.precision.eps
         self.w1, self.b1, self.w2, self.b2 = (each.detach().double() for each in (w1, b1, w2, b2))
         self.abs_w1, self.abs_w2 = self.w1.abs(), self.w2.abs()
 
@@ -76,8 +78,7 @@ class HeadBounds:
         middle = (lower + upper) / 2 @ self.w1.T + self.b1
         reach = (upper - lower) / 2 @ self.abs_w1.T + slack
         low, high = middle - reach, middle + reach
-        wobble = TANH_EPS * self.precision.eps
-        t_low, t_high = low.tanh() - wobble, high.tanh() + wobble
+        t_low, t_high = low.tanh() - self.wobble, high.tanh() + self.wobble
         furthest = torch.maximum(t_low.abs(), t_high.abs())
         output = self._slack(furthest @ self.abs_w2.T + self.b2.abs(), self.w2.shape[1], 2 + self.abs_w2.max())
         return Hidden(features, low, high, slack, t_low, t_high, output)
@@ -115,7 +116,7 @@ class HeadBounds:
         return values.where(values.isfinite(), -torch.inf)
 
     def _crown(self, hidden: Hidden, lines: Lines, best: Tensor, row: Tensor, other: Tensor) -> Tensor:
-        wobble = TANH_EPS * self.precision.eps
+        wobble = self.wobble
         weight = self.w2[best] - self.w2[other]  # (P, H)
         slack = hidden.output_slack[row, best] + hidden.output_slack[row, other]
         slope = weight * torch.where(weight > 0, lines.lower_slope, lines.upper_slope)

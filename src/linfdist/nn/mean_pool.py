@@ -83,4 +83,6 @@ def check_pool(sizes: object) -> tuple[int, ...]:
         raise TypeError(f"sizes of blocks must be a list of whole numbers such as [1, 2, 4], got {sizes!r}")
     if wrong := [k for k in sizes if not 1 <= k <= LARGEST]:
         raise ValueError(f"every size of a block must be between 1 and {LARGEST} pixels, got {wrong[0]}")
+    if len(set(sizes)) < len(sizes):
+        raise ValueError(f"sizes of blocks must not repeat, got {str(list(sizes))[:60]}")
     return tuple(sizes)

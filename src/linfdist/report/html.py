@@ -81,7 +81,7 @@ def _figure(charts: Mapping[str, Chart], name: str, alt: str) -> str:
 
 def _subtitle(run: Run) -> str:
     name, split = run.summary.get("data", "unknown data"), run.summary.get("split", "test")
-    return f"{_text(name)} {_text(split)}, {len(run.rows):,} images, ε = {_text(run.summary['eps'])}"
+    return f"{_text(name)} {_text(split)}, {len(run.rows):,} images, ε = {_text(run.summary['eps'])}{_domain(run)}"
 
 
 def _headline(run: Run) -> str:
@@ -228,6 +228,11 @@ def _training(run: Run, charts: Mapping[str, Chart]) -> str:
     return _figure(charts, "training", "Accuracy, loss and p by epoch") + (
         f'<p class="note">Clean and certified accuracy at p = ∞ on {images} training images, while p grows.</p>'
     )
+
+
+def _domain(run: Run) -> str:
+    """Say so if proofs and attacks keep to the domain of an exact network."""
+    return ", within the domain of the network" if run.summary.get("domain_sha256") else ""
 
 
 def _card(run: Run) -> str:

@@ -75,7 +75,7 @@ class Plain:
         layers = [Layer(double(layer.weight), np.zeros(len(layer.weight))) for layer in folded.layers]
         layers[-1] = Layer(layers[-1].weight, double(folded.offset))
         error = rounding_error(network) * folded.std
-        unit = torch.finfo(next(network.parameters()).dtype).eps
+        unit = torch.finfo(network.any_tensor.dtype).eps
         own = error * 2**-50 / unit  # a few operations more, each with 2^-53
         return cls(layers, folded.crop, error + own, own)
 
