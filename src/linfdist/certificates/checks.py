@@ -1,5 +1,6 @@
 """What is refused: every network and every input about which a proof would not hold."""
 
+import math
 from collections.abc import Iterator
 
 import torch
@@ -23,6 +24,8 @@ def check_network(network: PixelNet) -> None:
     for name, module in _declared(type(network).__name__, network):
         _check_module(name, module)
     _check_tensors(network)
+    if not math.isfinite(network.lipschitz):
+        raise ValueError("the Lipschitz constant of the network is beyond all floats: nothing can be certified with it")
     if network.classes < 2:
         raise ValueError("a network with one class has no second one to tell it from: nothing can be certified")
 
