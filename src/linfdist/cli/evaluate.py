@@ -31,7 +31,7 @@ def evaluate(
             metavar="none|pgd|strong|auto", help="Attack too; repeatable, or with commas.", show_default="none"
         ),
     ] = None,
-    method: Annotated[str, typer.Option(metavar="|".join(METHODS), help="How radii are proved.")] = METHODS[0],
+    method: Annotated[str, typer.Option(metavar="|".join(METHODS), help="How radii are proved.")] = "box",
     dataset: Annotated[str | None, typer.Option("--data", metavar="NAME", show_default="the recipe's")] = None,
     split: Annotated[str, typer.Option(metavar="train|test")] = "test",
     limit: Annotated[int | None, typer.Option(metavar="N", help="Only the first N images.")] = None,

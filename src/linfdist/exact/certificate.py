@@ -8,13 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..certificates.certificate import METHODS as FLOAT_METHODS
 from ..errors import LinfdistError
 from ..ops.box import dist_box
 from .bounds import largest
 from .network import FrozenNet, cropped
 
 FORMAT = "linfdist-certificate-1"
-METHODS = ("margin", "box")
+METHODS = tuple(each for each in FLOAT_METHODS if each != "milp")
 _FLOAT32_WHOLE = 2**24  # float32 holds all whole numbers up to here
 
 
