@@ -11,7 +11,7 @@ from rich.table import Table
 from linfdist.recipes import setting
 from linfdist.reproduce.compare import ComparedTable, compare
 from linfdist.reproduce.plan import SCALES, Scale, numbers
-from linfdist.reproduce.rows import read_rows
+from linfdist.reproduce.rows import read_table_rows
 from linfdist.reproduce.run import Job, jobs, missing, run
 from linfdist.runs import ROWS
 
@@ -50,7 +50,7 @@ def reproduce(
     file = rows_file or folder / ROWS
     wanted = jobs(number, chosen, seeds, only or [])
     if dry_run:
-        rows = read_rows(file)
+        rows = read_table_rows(file)
         _announce(wanted, missing(wanted, rows))
     else:
         rows = run(wanted, folder, file, data_dir, quiet, say)
