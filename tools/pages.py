@@ -18,8 +18,9 @@ from linfdist.bench import Report
 from linfdist.files import write_atomically
 from linfdist.numbers import down, nearest, up, written
 from linfdist.recipes import Recipe, setting
+from linfdist.report.published import NETWORKS
 from linfdist.reproduce.beside import paper_certified
-from linfdist.reproduce.compare import NETWORKS, compare, spread
+from linfdist.reproduce.compare import compare, spread
 from linfdist.reproduce.plan import SCALES, numbers, plan
 from linfdist.reproduce.rows import TableRow, read_table_rows
 from linfdist.zoo.cards import Card

@@ -7,12 +7,13 @@ from typing import Any
 
 from linfdist.eps import parse_eps
 from linfdist.report.plots import LIGHT, require_matplotlib
-from linfdist.reproduce.compare import NETWORKS, published_number
+from linfdist.report.published import NETWORKS
+from linfdist.reproduce.compare import published_number
 from linfdist.reproduce.plan import plan
 from linfdist.reproduce.rows import TableRow
 from linfdist.zoo.cards import Card
 
-Curves = Mapping[str, Mapping[str, Any]]  # by the network's name: what zoo.curve has written
+Curves = Mapping[str, Mapping[str, Any]]  # by the network's name: what `tools.curve` has written
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#4d5560")  # Okabe and Ito
 _DPI = 150
 

@@ -8,15 +8,10 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from ..numbers import down, nearest, up, written
-from ..report.published import Result, tables
+from ..report.published import NETWORKS, Result, tables
 from .plan import Planned, Scale, plan
 from .rows import TableRow
 
-NETWORKS = {
-    "dist_net": "ℓ∞-dist Net",
-    "dist_net_mlp": "ℓ∞-dist Net+MLP",
-    "conv_dist_net_mlp": "conv ℓ∞-dist Net+MLP",
-}
 NONE = "–"
 
 
