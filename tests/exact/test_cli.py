@@ -67,7 +67,6 @@ def test_errors_of_export_are_told_without_a_traceback(run, trained, tmp_path):
     for arguments, complaint in [
         ([tmp_path / "convolutions", "--format", "exact"], "a DistConv2d has no form in integers"),
         ([tmp_path / "none", "--format", "exact"], "does not exist"),
-        ([trained.file, "--format", "exact"], "holds no network"),
         ([bare, "--format", "exact", "--data", "digits"], "give --data and --eps"),
         ([bare, "--format", "exact", "--domain", wide, wide], "must be uint8 (1, 8, 8), got torch.uint8 (1, 8, 9)"),
         ([bare, "--format", "onnx", "--k", "3"], "--k: only for --format exact and onnx-exact, not for onnx"),
