@@ -15,7 +15,7 @@ from linfdist import data
 from linfdist import exact as frozen
 from linfdist.certificates import METHODS
 from linfdist.certificates.images import CertifiedImage, certify_files
-from linfdist.exact.images import certify_files as certify_exactly
+from linfdist.exact.images import certificates_of_files
 from linfdist.files import check_writable, file_sha256, write_atomically
 from linfdist.numbers import down
 
@@ -56,7 +56,7 @@ def certify(
     if exact:
         if eps is not None:
             raise ValueError("--eps: not with --exact, where a certificate states the largest radius that is proved")
-        proofs = certify_exactly(frozen.load(model), data.image_files(images), method)
+        proofs = certificates_of_files(frozen.load(model), data.image_files(images), method)
         _write((proof.json() for proof in proofs), json_file or OUTPUT)
         return
     opened = open_model(model)

@@ -23,7 +23,7 @@ class ExactSubject(Subject):
         return self.network.sha256
 
     def check(self, images: Tensor) -> None:
-        self.network.check(images)
+        self.network.check_images(images)
 
     def prove(self, images: Tensor, labels: Tensor, eps: str, method: str) -> Certificate:
         return certify(self.network, images, eps, labels, method=method)

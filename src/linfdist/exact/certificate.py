@@ -141,7 +141,7 @@ def certified_at(network: FrozenNet, logits: Tensor, eps: Fraction) -> Tensor:
 
 def box_certified_at(network: FrozenNet, images: Tensor, predictions: Tensor, eps: Fraction) -> Tensor:
     """Where intervals prove the class on the closed eps-ball (pixels of [0, 1]), real images included: (B,) bool."""
-    network.check(images)
+    network.check_images(images)
     units = (eps * 255 * 2**network.k).__ceil__()
     return _holds(network, images, predictions, torch.full_like(predictions, units))
 
