@@ -58,7 +58,9 @@ def test_export_to_the_default_place_with_a_domain(run, trained, tmp_path):
     assert torch.equal(frozen.upper, largest)
     save_image(torch.full((1, 8, 8), 200, dtype=torch.uint8), tmp_path / "outside.png")
     for option in (["--exact"], []):
-        result = run("certify", tmp_path / "exact.safetensors", tmp_path / "least.png", tmp_path / "outside.png", *option)
+        result = run(
+            "certify", tmp_path / "exact.safetensors", tmp_path / "least.png", tmp_path / "outside.png", *option
+        )
         assert result.exit_code == 1
         assert "outside.png: image 0 is outside the domain" in result.output.replace("\n", " ")
 

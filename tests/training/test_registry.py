@@ -10,6 +10,7 @@ from linfdist.data import Info
 from linfdist.models.config import CLASSES, MODELS
 from linfdist.recipes import Recipe
 from linfdist.recipes.losses import DECLARED, ENDINGS, KEYS, Geometric, WarmUp
+from linfdist.report.published import NETWORKS
 from linfdist.training.losses import LOSSES
 from linfdist.training.objective import Objective, build_network
 from linfdist.training.schedule import state_at
@@ -30,7 +31,7 @@ def recipe_for(loss: str, model: str) -> Recipe:
 
 
 def test_recipes_and_networks_have_one_list_of_names():
-    assert choices("model") == tuple(MODELS) == tuple(ENDINGS)
+    assert choices("model") == tuple(MODELS) == tuple(ENDINGS) == tuple(NETWORKS)
     assert [CLASSES[network.__name__] for network in MODELS.values()] == list(MODELS.values())
 
 
