@@ -40,7 +40,7 @@ def add(
     if re.fullmatch(NAME, name) is None:
         raise ValueError(f"name = {name!r}: must be lower-case letters, digits, dots and dashes, such as mnist-0.3-mlp")
     if name in names(target) and not replace:
-        raise FileExistsError(f"{name} is in the zoo: choose another name, or say that it shall be replaced")
+        raise FileExistsError(f"{name} is in the zoo: choose another name, or add --replace")
     trained = Run(run)
     trained.check_trained()
     recipe = trained.recipe

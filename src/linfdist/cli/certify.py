@@ -44,7 +44,10 @@ def certify(
     ] = None,
     data_dir: DataDir = None,
     exact: Annotated[
-        bool, typer.Option("--exact", help="MODEL is from `export --format exact`: write certificates for `verify`.")
+        bool,
+        typer.Option(
+            "--exact", help="Write certificates that `verify` can check; MODEL is a file of `export --format exact`."
+        ),
     ] = False,
 ) -> None:
     """Show the class of each image, and the radius within which no change of its pixels can change that class.

@@ -40,9 +40,15 @@ def export(
     path: ModelPath,
     form: Annotated[
         Format,
-        typer.Option("--format", help="exact: integers, pruned without loss (a head: float64)."),
+        typer.Option(
+            "--format",
+            help="exact: integers, pruned without loss (a head: float64). onnx: floats, with a certified radius unless "
+            "there is a head. onnx-exact: the integers. torch: floats, for torch.export.",
+        ),
     ],
-    out: Annotated[Path | None, typer.Option(metavar="FILE", show_default="beside the model")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The file to write.", show_default="beside the model")
+    ] = None,
     k: Annotated[
         int | None,
         typer.Option(

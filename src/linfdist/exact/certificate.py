@@ -45,7 +45,7 @@ class ExactCertificate:
     domain: str | None  # sha256 of the least and the largest image; None: all 8-bit images
 
     def json(self) -> dict[str, Any]:
-        """As the file holds it."""
+        """The certificate as its file holds it."""
         return {
             "format": FORMAT,
             "image_sha256": self.image,

@@ -93,7 +93,7 @@ def digest(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
 
 
 def _header(path: Path) -> dict[str, Any]:
-    """The header of the network, from a file whose JSON texts are in the one form, and hold what, is allowed."""
+    """The header of the network; ValueError unless the JSON texts of the file have the form and the content allowed."""
     if not path.is_file() or path.stat().st_size > LARGEST_FILE:
         raise ValueError(f"it is not a regular file of at most {LARGEST_FILE} bytes")
     with open(path, "rb") as file:

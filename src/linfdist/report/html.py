@@ -218,7 +218,7 @@ def _training(run: Run, charts: Mapping[str, Chart]) -> str:
     if not run.metrics:
         return ""
     held_out = (run.stored_recipe or {}).get("holdout")
-    images = f"{held_out:,} held-out" if isinstance(held_out, int) and held_out else "1,000"
+    images = f"{held_out:,} held-out" if isinstance(held_out, int) and held_out else "a sample of the"
     return _figure(charts, "training", "Accuracy, loss and p by epoch") + (
         f'<p class="note">Clean and certified accuracy at p = ∞ on {images} training images, while p grows.</p>'
     )
