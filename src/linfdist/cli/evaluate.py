@@ -30,7 +30,7 @@ def evaluate(
         list[str] | None,
         typer.Option(
             metavar="|".join(("none", *ATTACKS)),
-            help="Attack the correct images too, by which attack; repeatable, or with commas.",
+            help="Attacks to run on correctly classified images; repeatable, or separated by commas.",
             show_default="none",
         ),
     ] = None,
@@ -41,10 +41,10 @@ def evaluate(
             "--data", metavar="NAME", help="The data set, or a folder of images.", show_default="the recipe's"
         ),
     ] = None,
-    split: Annotated[str, typer.Option(metavar="train|test", help="Which of its images.")] = "test",
+    split: Annotated[str, typer.Option(metavar="train|test", help="Which images of the data set.")] = "test",
     limit: Annotated[int | None, typer.Option(metavar="N", help="Only the first N images.")] = None,
     shard: Annotated[
-        str | None, typer.Option(metavar="K/N", help="Only part K of N; the last one to finish merges them.")
+        str | None, typer.Option(metavar="K/N", help="Only part K of N; the last one to finish merges all parts.")
     ] = None,
     batch: Annotated[
         int, typer.Option(metavar="N", help="Images at a time; a stopped evaluation loses one batch.")
