@@ -24,27 +24,27 @@ HOUSE = """
 |---|---|
 | `cli` | everything below |
 | `networks` | `exact` `zoo` `models` |
-| `reproduce` | `report` `evaluate` `training` `zoo` `models` `machine` |
+| `reproduce` | `report` `evaluate` `training` `models` `machine` |
 | `bench` | `training` `exact` `certificates` `attacks` `models` `machine` `ops` |
 | `report` | nothing: it reads rows, never networks |
-| `evaluate` | `exact` `certificates` `attacks` `models` `machine` |
+| `evaluate` | `exact` `certificates` `attacks` `models` |
 | `export` | `exact` `certificates` `models` `nn` |
 | `exact` | `certificates` `models` `nn` `ops` |
-| `certificates` | `models` `nn` `ops` |
-| `attacks` | `models` `nn` |
+| `certificates` | `models` `nn` |
+| `attacks` | `models` |
 | `training` | `zoo` `models` `nn` `ops`: never `certificates`, a callback is handed in |
-| `zoo` | `models` |
+| `zoo` | nothing |
 | `models` | `nn` |
 | `nn` | `ops` |
 | `machine` | `ops` |
 | `ops` | only the leaf `errors` |
-| `runs` | `rows` `recipes` `files` `numbers` `eps` `errors` |
-| `rows` | `files` `numbers` `eps` `errors` |
+| `runs` | `rows` `recipes` `files` `eps` |
+| `rows` | `files` `numbers` `eps` |
 | `recipes` | `files` `eps` `errors` |
 | `data` | `files` `errors` |
-| `files` | `errors` |
-| `numbers` | `eps` `errors` |
-| `eps` | `errors` |
+| `files` | nothing |
+| `numbers` | nothing |
+| `eps` | nothing |
 | `errors` | nothing |
 """
 
@@ -132,6 +132,16 @@ def test_imports_go_down(file):
     top |= imported(file) & {"linfdist"}
     if own != "linfdist.ops.backends.native":  # it asks where the package is
         assert package_of(own) == "cli" or not top, f"{own} takes {top} from the top: import it from where it is"
+
+
+def test_every_permission_is_used():
+    used: dict[str, set[str]] = {name: set() for name in house()}
+    for own, file in modules().items():
+        if own not in ("linfdist", "linfdist.__main__"):
+            used[package_of(own)] |= {package_of(name) for name in imported(file) & modules().keys() - {"linfdist"}}
+    for name, allowed in house().items():
+        needless = allowed - used[name] - (set() if name in LEAVES else LEAVES)
+        assert name == "cli" or not needless, f"{name} does not import {', '.join(sorted(needless))}"
 
 
 def test_errors_have_one_base_and_a_builtin_one():

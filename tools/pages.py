@@ -18,10 +18,11 @@ from linfdist.bench import Report
 from linfdist.files import write_atomically
 from linfdist.numbers import down, nearest, up, written
 from linfdist.recipes import Recipe, setting
+from linfdist.report.published import NETWORKS
 from linfdist.reproduce.beside import paper_certified
-from linfdist.reproduce.compare import NETWORKS, compare, spread
+from linfdist.reproduce.compare import compare, spread
 from linfdist.reproduce.plan import SCALES, numbers, plan
-from linfdist.reproduce.rows import Row, read_rows
+from linfdist.reproduce.rows import TableRow, read_table_rows
 from linfdist.zoo.cards import Card
 from linfdist.zoo.shelf import FILES
 
@@ -45,7 +46,7 @@ class Results:
     cards: list[Card]
     sizes: dict[str, int]
     curves: dict[str, dict[str, Any]]
-    rows: list[Row]
+    rows: list[TableRow]
     experiments: list[Experiment]
     notes: dict[str, str]
 
@@ -54,7 +55,7 @@ def read(folder: Path, shelf: Path | None = None) -> Results:
     """Read the folder `results` and the zoo (shelf: another one); ValueError says what does not fit together."""
     rows = []
     for path in sorted(folder.glob("table*.jsonl")):
-        new = read_rows(path)
+        new = read_table_rows(path)
         rows += new
         for row in new:
             if not any(row.belongs_to(each) for each in plan(row.table, row.scale)):
@@ -115,7 +116,7 @@ def _picture(name: str, text: str) -> str:
     return f"![{text}](images/{name}.png)"
 
 
-def _scale(table: int, scale: str, rows: Sequence[Row]) -> str:
+def _scale(table: int, scale: str, rows: Sequence[TableRow]) -> str:
     machines = "; ".join(dict.fromkeys(row.machine for row in rows))
     days = sorted({row.date for row in rows})
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"

@@ -7,17 +7,18 @@ from typing import Any
 
 from linfdist.eps import parse_eps
 from linfdist.report.plots import LIGHT, require_matplotlib
-from linfdist.reproduce.compare import NETWORKS, published_number
+from linfdist.report.published import NETWORKS
+from linfdist.reproduce.compare import published_number
 from linfdist.reproduce.plan import plan
-from linfdist.reproduce.rows import Row
+from linfdist.reproduce.rows import TableRow
 from linfdist.zoo.cards import Card
 
-Curves = Mapping[str, Mapping[str, Any]]  # by the network's name: what zoo.curve has written
+Curves = Mapping[str, Mapping[str, Any]]  # by the network's name: what `tools.curve` has written
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#4d5560")  # Okabe and Ito
 _DPI = 150
 
 
-def draw(cards: Sequence[Card], curves: Curves, rows: Sequence[Row]) -> dict[str, bytes]:
+def draw(cards: Sequence[Card], curves: Curves, rows: Sequence[TableRow]) -> dict[str, bytes]:
     """Draw the pictures that there are numbers for, by name."""
     shown = [card for card in cards if card.name in curves]
     drawings: dict[str, Callable[[], Any]] = {}
@@ -104,12 +105,12 @@ def _training(cards: Sequence[Card], curves: Curves) -> Any:
     return figure
 
 
-def _mean(rows: Sequence[Row], key: str) -> float | None:
+def _mean(rows: Sequence[TableRow], key: str) -> float | None:
     values = [value for row in rows if (value := getattr(row, key)) is not None]
     return statistics.mean(values) if values else None
 
 
-def _ablation(rows: Sequence[Row]) -> Any:
+def _ablation(rows: Sequence[TableRow]) -> Any:
     """Draw ours as bars and the paper's, of networks ten times as wide, as marks."""
     planned = plan(3, "laptop")
     models = list(dict.fromkeys(each.recipe.model for each in planned))
@@ -131,7 +132,7 @@ def _ablation(rows: Sequence[Row]) -> Any:
     return figure
 
 
-def _depth(rows: Sequence[Row]) -> Any:
+def _depth(rows: Sequence[TableRow]) -> Any:
     planned = plan(7, "laptop")
     figure, panels = _panels(2)
     for axes, (title, ours, theirs) in zip(

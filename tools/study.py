@@ -13,9 +13,10 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from linfdist import recipes
+from linfdist.files import read_lines
 from linfdist.machine import in_words
 from linfdist.recipes import Recipe
-from linfdist.reproduce.rows import Percent, append, read_lines
+from linfdist.reproduce.rows import Percent, append_rows
 from linfdist.runs import Run
 
 from . import attempt
@@ -71,11 +72,11 @@ def settings(recipe: Recipe) -> dict[str, Any]:
 def read(path: Path) -> list[Experiment]:
     """Read all rows; none if there is no such file. ValueError names a line that is no experiment."""
     rows = []
-    for number, line in enumerate(read_lines(path), start=1):
+    for where, line in read_lines(path) if path.exists() else ():
         try:
             rows.append(Experiment.model_validate_json(line))
         except ValidationError as error:
-            raise ValueError(f"{path}, line {number}, is no experiment: {error.errors()[0]['msg']}") from None
+            raise ValueError(f"{where}, is no experiment: {error.errors()[0]['msg']}") from None
     return rows
 
 
@@ -91,7 +92,7 @@ def keep(folders: Sequence[Path], path: Path) -> list[Experiment]:
             known.append(_identity(row))
             new.append(row)
     if new:
-        append(path, [row.model_dump(exclude_none=True) for row in new])
+        append_rows(path, [row.model_dump(exclude_none=True) for row in new])
     return new
 
 

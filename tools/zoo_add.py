@@ -10,7 +10,7 @@ from linfdist import data, models
 from linfdist.eps import parse_eps
 from linfdist.files import file_sha256, write_atomically
 from linfdist.machine import in_words
-from linfdist.models import count_parameters, save
+from linfdist.models import save
 from linfdist.runs import MODEL, Run
 from linfdist.zoo.cards import NAME, Card
 from linfdist.zoo.shelf import FILES, names
@@ -40,7 +40,7 @@ def add(
     if re.fullmatch(NAME, name) is None:
         raise ValueError(f"name = {name!r}: must be lower-case letters, digits, dots and dashes, such as mnist-0.3-mlp")
     if name in names(target) and not replace:
-        raise FileExistsError(f"{name} is in the zoo: choose another name, or say that it shall be replaced")
+        raise FileExistsError(f"{name} is in the zoo: choose another name, or add --replace")
     trained = Run(run)
     trained.check_trained()
     recipe = trained.recipe
@@ -62,7 +62,7 @@ def add(
         hours=round(trained.seconds / 3600, 2) if hours is None else hours,
         machine=in_words(),
         date=date.today().isoformat(),
-        parameters=count_parameters(network),
+        parameters=sum(each.numel() for each in network.parameters()),
         sha256=sha256,
         n=measured.n,
         clean=measured.clean,

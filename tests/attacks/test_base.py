@@ -147,9 +147,9 @@ def test_bad_input():
         says(net, x, y, -QUARTER)
     with pytest.raises(ValueError, match="2 radii for 3 images"):
         says(net, x, y, [QUARTER, QUARTER])
-    with pytest.raises(ValueError, match="one int64 label an image"):
+    with pytest.raises(ValueError, match="one int64 label per image"):
         says(net, x, y[:2], QUARTER)
-    with pytest.raises(ValueError, match=r"one int64 label an image.*int32"):
+    with pytest.raises(ValueError, match=r"one int64 label per image.*int32"):
         says(net, x, y.int(), QUARTER)
     with pytest.raises(ValueError, match="labels must lie between 0 and 3, got 0 to 4"):
         says(net, x, torch.tensor([0, 1, 4]), QUARTER)

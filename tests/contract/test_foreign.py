@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import linfdist as ld
 from linfdist.attacks import attack
 from linfdist.eps import parse_eps
-from linfdist.models import Composed, as_network, count_flops
+from linfdist.models import Composed, as_network
 from linfdist.models.rounding import rounding_error
 from linfdist.nn import Box, CenterCrop, DistLinear, Flatten, Logits, MeanShift, NearestClass, Normalize, Stack
 
@@ -62,7 +62,7 @@ def test_its_rounding_error_counts_the_sums():
 
 def test_sizes_and_counts_come_from_the_layers():
     net = group_net(0)
-    assert count_flops(net) == 25 * 21 + 7 * 4
+    assert net.terms() == 25 * 21 + 7 * 4
     assert net.classes == 4
 
 

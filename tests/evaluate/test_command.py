@@ -116,7 +116,7 @@ def test_errors_are_told_without_a_traceback(run, call, tmp_path):
         ([run, "--limit", "0"], "limit = 0: must be at least 1 image"),
         ([run, "--limit", "-3"], "limit = -3: must be at least 1 image"),
         ([run, "--batch", "0"], "batch = 0: must be at least 1 image"),
-        ([run, "--method", "milp"], "method = 'milp': must be one of box, margin"),
+        ([run, "--method", "milp"], "method = 'milp': must be one of margin, box"),
         ([tmp_path / "head.safetensors", "--eps", "0.1"], "has no recipe.json: give --data"),
         ([tmp_path / "head.safetensors", "--data", "digits"], "has no recipe.json: give --eps"),
     ]

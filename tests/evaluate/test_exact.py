@@ -82,7 +82,7 @@ def test_attacks_stay_in_the_domain(digits):
     images = digits.images[:30]
     frozen = exact.freeze(load(OLD / "plain"), k=2, domain=(images.amin(0), images.amax(0)))
     found = ExactSubject(frozen).attack(attack("pgd"), images, frozen(images).argmax(1), Fraction(1, 5))
-    frozen.check((found.images * 255).round().to(torch.uint8))
+    frozen.check_images((found.images * 255).round().to(torch.uint8))
     with pytest.raises(ValueError, match="outside the domain"):
         ExactSubject(frozen).check(255 - images)
 

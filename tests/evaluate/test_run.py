@@ -442,7 +442,7 @@ def test_whatever_answers_can_be_evaluated(test_set, tmp_path):
 def test_bad_arguments(call, tmp_path):
     for change, told in [
         ({"eps": "1.5"}, "more than 1"),
-        ({"method": "milp"}, "method = 'milp': must be one of box, margin"),
+        ({"method": "milp"}, "method = 'milp': must be one of margin, box"),
         ({"attacks": ("pdg",)}, "pdg"),
         ({"limit": 0}, "limit = 0: must be at least 1"),
         ({"batch": 0}, "batch = 0: must be at least 1"),

@@ -65,7 +65,7 @@ def test_attacks_that_do_not_exist(given, complaint):
     ("change", "complaint"),
     [
         ({"eps": "0,3"}, "is not a number"),
-        ({"method": "ibp"}, "method = 'ibp': must be one of box, margin"),
+        ({"method": "ibp"}, "method = 'ibp': must be one of margin, box"),
         ({"batch": 0}, "batch = 0: must be at least 1"),
         ({"limit": 0}, "limit = 0: must be at least 1"),
     ],

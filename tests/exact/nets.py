@@ -143,7 +143,7 @@ def reference(network: FrozenNet, images: Tensor) -> Tensor:
 
     With a head, what `-network.features(images)` must be.
     """
-    network.check(images)
+    network.check_images(images)
     logits = []
     for x in grid_inputs(images, network.crop, network.k).long():
         for layer in network.layers:

@@ -6,6 +6,7 @@ from typer.testing import CliRunner
 
 from linfdist.bench import exact as bench
 from linfdist.cli import app
+from linfdist.exact import freeze
 from linfdist.models import DistNetMLP
 from linfdist.models import save as save_model
 
@@ -16,6 +17,14 @@ def test_a_race_of_the_same_function(trained):
     unpruned = bench._unpruned(trained.network, trained.frozen)
     assert sum(layer.weight.numel() for layer in unpruned) == trained.frozen.facts["weights"]
     assert torch.equal(bench._dense(unpruned, trained.frozen, trained.images), trained.frozen(trained.images))
+
+
+def test_a_race_with_a_head():
+    network = DistNetMLP((1, 3, 3), 4, 7, 3, [0.2], 0.3, head=5).eval()
+    images = torch.randint(0, 256, (11, 1, 3, 3), dtype=torch.uint8)
+    frozen = freeze(network)
+    torch.testing.assert_close(bench._dense(bench._unpruned(network, frozen), frozen, images), frozen(images))
+    assert [speed.target for speed in bench.measure(network, images, turns=2).speeds[:4]] == [None] * 4
 
 
 def test_gains(trained):
@@ -49,13 +58,11 @@ def test_command(trained, monkeypatch):
 
 
 def test_refusals(tmp_path):
-    """No such file; no recipe that names the images; a head."""
+    """No such file; no recipe that names the images."""
     save_model(random_net(0), tmp_path / "plain.safetensors", {})
-    save_model(DistNetMLP((1, 3, 3), 4, 7, 3, [0.2], 0.3), tmp_path / "head.safetensors", {})
     for name, complaint in (
         ("nothing", "nothing"),
         ("plain.safetensors", "recipe"),
-        ("head.safetensors", "races plain DistNets only"),
     ):
         done = CliRunner().invoke(app, ["bench", "--exact", str(tmp_path / name)], env={"COLUMNS": "200"})
         assert done.exit_code == 2

@@ -56,6 +56,13 @@ def test_export_to_the_default_place_with_a_domain(run, trained, tmp_path):
     frozen = exact.load(tmp_path / "exact.safetensors")
     assert frozen.k == 2
     assert torch.equal(frozen.upper, largest)
+    save_image(torch.full((1, 8, 8), 200, dtype=torch.uint8), tmp_path / "outside.png")
+    for option in (["--exact"], []):
+        result = run(
+            "certify", tmp_path / "exact.safetensors", tmp_path / "least.png", tmp_path / "outside.png", *option
+        )
+        assert result.exit_code == 1
+        assert "outside.png: image 0 is outside the domain" in result.output.replace("\n", " ")
 
 
 def test_errors_of_export_are_told_without_a_traceback(run, trained, tmp_path):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import linfdist as ld
 from linfdist.attacks import attack
 from linfdist.eps import parse_eps
-from linfdist.models import ConvDistNetMLP, DistNet, DistNetMLP, count_flops, from_config, load, save
+from linfdist.models import ConvDistNetMLP, DistNet, DistNetMLP, from_config, load, save
 from linfdist.models.rounding import rounding_error
 from linfdist.nn import Box, Clip, Flatten, MeanPool
 
@@ -62,7 +62,7 @@ def test_pooled_inputs_count_for_the_identity_and_the_flops():
     inputs = 30 + 6
     network = DistNet(**SMALL, width=inputs, depth=3, pool=(1, 2))
     assert (network.body.layers[2].weight == -10).sum() == inputs
-    assert count_flops(network) == inputs * inputs * 2 + inputs * 4
+    assert network.terms() == inputs * inputs * 2 + inputs * 4
     narrow = DistNet(**SMALL, width=inputs - 1, depth=3, pool=(1, 2))
     assert not (narrow.body.layers[2].weight == -10).any()
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from linfdist.reproduce.plan import plan
-from linfdist.reproduce.rows import Row
+from linfdist.reproduce.rows import TableRow
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -17,13 +17,13 @@ def _small_galleries() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def make_row() -> Callable[..., Row]:
-    def make(table: int, name: str, seed: int = 0, **measured: object) -> Row:
+def make_row() -> Callable[..., TableRow]:
+    def make(table: int, name: str, seed: int = 0, **measured: object) -> TableRow:
         planned = next(each for each in plan(table, "laptop") if each.name == name)
         known = {
             "table": table, "row": planned.label, "scale": "laptop", "hours": 0.2,
             "recipe": planned.with_seed(seed), "machine": "an abacus, 2 cores", "date": "2026-11-16",
         }  # fmt: skip
-        return Row.model_validate(known | measured)
+        return TableRow.model_validate(known | measured)
 
     return make

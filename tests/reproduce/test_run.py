@@ -7,7 +7,7 @@ import pytest
 from linfdist import recipes
 from linfdist.reproduce.epochs import epoch_times, schedule_points
 from linfdist.reproduce.plan import Planned
-from linfdist.reproduce.rows import append, read_rows
+from linfdist.reproduce.rows import append_rows, read_table_rows
 from linfdist.reproduce.run import Job, missing, run
 from linfdist.training import train
 
@@ -88,12 +88,12 @@ def test_a_run_that_was_stopped_goes_on(tmp_path, digits):
 def test_a_line_that_is_no_row_is_named(tmp_path, make_row):
     path = tmp_path / "rows.jsonl"
     row = make_row(3, "cifar10-ablation-a", clean=30.0)
-    append(path, [row.model_dump(exclude_none=True)])
-    assert read_rows(path) == [row]
-    append(path, [row.model_dump() | {"clean": 130.0}])
+    append_rows(path, [row.model_dump(exclude_none=True)])
+    assert read_table_rows(path) == [row]
+    append_rows(path, [row.model_dump() | {"clean": 130.0}])
     with pytest.raises(ValueError, match=r"rows\.jsonl, line 2, is no result \(clean: "):
-        read_rows(path)
-    assert read_rows(tmp_path / "none.jsonl") == []
+        read_table_rows(path)
+    assert read_table_rows(tmp_path / "none.jsonl") == []
 
 
 def test_epoch_times(digits):

@@ -9,8 +9,9 @@ from linfdist import models, recipes
 from linfdist.data import Info
 from linfdist.models.config import CLASSES, MODELS
 from linfdist.recipes import Recipe
-from linfdist.recipes.losses import KEYS, LOSSES, READOUTS, Geometric, WarmUp
-from linfdist.training.losses import LOSSES as FORMULAS
+from linfdist.recipes.losses import DECLARED, ENDINGS, KEYS, Geometric, WarmUp
+from linfdist.report.published import NETWORKS
+from linfdist.training.losses import LOSSES
 from linfdist.training.objective import Objective, build_network
 from linfdist.training.schedule import state_at
 
@@ -23,22 +24,22 @@ def choices(key: str) -> tuple[str, ...]:
 
 
 def recipe_for(loss: str, model: str) -> Recipe:
-    values = {key: VALUES[key] for key in LOSSES[loss].required}
+    values = {key: VALUES[key] for key in DECLARED[loss].required}
     sizes = {"width": 4, "depth": 6, "e1": 2, "e2": 4, "e3": 2}
     labels = {"name": "mine", "source": "ours", "data": "./noise", "eps": "0.1"}
     return Recipe.model_validate({**labels, **sizes, **values, "loss": loss, "model": model})
 
 
 def test_recipes_and_networks_have_one_list_of_names():
-    assert choices("model") == tuple(MODELS) == tuple(READOUTS)
+    assert choices("model") == tuple(MODELS) == tuple(ENDINGS) == tuple(NETWORKS)
     assert [CLASSES[network.__name__] for network in MODELS.values()] == list(MODELS.values())
 
 
 def test_recipes_and_formulas_have_one_list_of_losses():
-    assert choices("loss") == tuple(LOSSES) == tuple(FORMULAS)
+    assert choices("loss") == tuple(DECLARED) == tuple(LOSSES)
 
 
-@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+@pytest.mark.parametrize("loss", DECLARED.values(), ids=DECLARED)
 def test_declared_keys_are_those_of_the_schema(loss):
     fields = Recipe.model_fields
     assert set(loss.keys) <= fields.keys()
@@ -50,17 +51,17 @@ def test_declared_keys_are_those_of_the_schema(loss):
         assert set(used) <= set(loss.keys)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", DECLARED)
 @pytest.mark.parametrize("model", MODELS)
 def test_every_loss_trains_the_networks_it_declares_and_no_others(loss, model):
-    if LOSSES[loss].readout != READOUTS[model]:
+    if DECLARED[loss].ending != ENDINGS[model]:
         with pytest.raises(ValueError, match=f"loss = '{loss}': must be .* for model = '{model}'"):
             recipe_for(loss, model)
         return
     recipe = recipe_for(loss, model)
     objective = Objective(recipe, build_network(recipe, INFO)).train()
     state = state_at(recipe, 3, 1)
-    assert state.loss.keys() == LOSSES[loss].schedule.keys()
+    assert state.loss.keys() == DECLARED[loss].schedule.keys()
     value, logits = objective(torch.rand(8, 1, 6, 6), torch.arange(8) % 3, state)
     value.backward()
     assert logits.shape == (8, 3)
@@ -71,12 +72,12 @@ def test_every_loss_trains_the_networks_it_declares_and_no_others(loss, model):
     assert {name.split(".")[0] for name in names} <= {"network", loss}  # the names that checkpoints have
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", DECLARED)
 def test_a_loss_reads_no_key_that_it_does_not_declare(loss):
     """Keys of other losses are either refused, or idle."""
-    model = next(model for model, readout in READOUTS.items() if readout == LOSSES[loss].readout)
+    model = next(model for model, ending in ENDINGS.items() if ending == DECLARED[loss].ending)
     recipe = recipe_for(loss, model)
-    for key in set(KEYS) - set(LOSSES[loss].keys):
+    for key in set(KEYS) - set(DECLARED[loss].keys):
         given = VALUES.get(key, 0.5)
         with pytest.raises(recipes.RecipeError, match=f"{key} = "):
             recipe.override({key: given})

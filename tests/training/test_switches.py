@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from linfdist import data, recipes, zoo
+import linfdist as ld
+from linfdist import data, recipes
 from linfdist.models import load
 from linfdist.nn import MeanShift
 from linfdist.ops.adam import decay_direction
@@ -183,7 +184,7 @@ def test_start_gets_the_head_of_the_recipe(make, finished):
 def test_start_from_the_zoo():
     recipe = recipes.load("mnist-quick").override({"start": "mnist-0.3"})
     network = start_network(recipe, data.info("mnist"))
-    assert not differing(network.state_dict(), zoo.load("mnist-0.3").state_dict())
+    assert not differing(network.state_dict(), ld.load("mnist-0.3").state_dict())
 
 
 def test_start_that_cannot_grow_to_the_shape_is_refused(make, finished):

@@ -10,7 +10,7 @@ import torch
 import linfdist as ld
 from linfdist import zoo as package_zoo
 from linfdist.zoo.cards import read
-from linfdist.zoo.shelf import card, file, load, names
+from linfdist.zoo.shelf import card, file, names
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def copy(zoo, tmp_path):
 def test_by_name_and_by_path(zoo, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert names(zoo) == ["digits-0.1"]
-    by_name, by_path = load("digits-0.1", zoo), ld.load(zoo / "digits-0.1.safetensors")
+    by_name, by_path = ld.load("digits-0.1", zoo), ld.load(zoo / "digits-0.1.safetensors")
     assert not by_name.training
     assert all(torch.equal(one, two) for one, two in zip(by_name.parameters(), by_path.parameters(), strict=True))
     assert sum(tensor.numel() for tensor in by_name.parameters()) == card("digits-0.1", zoo).parameters
@@ -30,14 +30,14 @@ def test_by_name_and_by_path(zoo, monkeypatch, tmp_path):
 def test_a_path_that_exists_goes_first(zoo, run, monkeypatch, tmp_path):
     os.symlink(run, tmp_path / "digits-0.1")
     monkeypatch.chdir(tmp_path)
-    unrounded = load("digits-0.1", zoo)
+    unrounded = ld.load("digits-0.1", zoo)
     assert torch.equal(unrounded.last.weight, ld.load(run).last.weight)
     assert not torch.equal(unrounded.last.weight, ld.load(zoo / "digits-0.1.safetensors").last.weight)
 
 
 def test_an_unknown_name_lists_the_names_and_says_that_a_path_will_do(zoo):
     with pytest.raises(FileNotFoundError, match=r"no network 'minst'.*zoo has digits-0\.1; give .*model\.safetensors"):
-        load("minst", zoo)
+        ld.load("minst", zoo)
     with pytest.raises(FileNotFoundError, match="no network 'minst'"):
         ld.load("minst")
     with pytest.raises(FileNotFoundError, match="does not exist"):
@@ -49,7 +49,7 @@ def test_an_unknown_name_lists_the_names_and_says_that_a_path_will_do(zoo):
 def test_an_empty_zoo_says_so(tmp_path):
     assert names(tmp_path / "none") == []
     with pytest.raises(FileNotFoundError, match="the zoo is empty"):
-        load("mnist-0.3", tmp_path / "none")
+        ld.load("mnist-0.3", tmp_path / "none")
 
 
 @pytest.mark.parametrize("where", [100, -1])
@@ -59,7 +59,7 @@ def test_one_changed_byte_is_refused(copy, where):
     content[where] ^= 1
     path.write_bytes(content)
     with pytest.raises(ValueError, match="is not what was measured"):
-        load("digits-0.1", copy)
+        ld.load("digits-0.1", copy)
 
 
 def test_a_missing_file_and_a_card_under_another_name_are_refused(copy):
@@ -92,7 +92,7 @@ def test_a_card_that_cannot_be_true_is_refused(copy, change, message):
 
 @pytest.mark.parametrize("name", package_zoo.names())
 def test_every_network_of_the_package_is_the_one_of_its_card(name):
-    network, each = package_zoo.load(name), package_zoo.card(name)
+    network, each = ld.load(name), package_zoo.card(name)
     assert sum(tensor.numel() for tensor in network.parameters()) == each.parameters
     assert network.config["width"] == each.recipe["width"]
     assert network(torch.zeros(1, *network.shape)).isfinite().all()

@@ -72,7 +72,7 @@ def check(network: PixelNet, x: Tensor, y: Tensor, eps: Fraction | Sequence[Frac
     if not ((x >= 0) & (x <= 1)).all():  # NaN fails too
         raise ValueError("pixels must lie in [0, 1]")
     if y.dtype != torch.int64 or y.shape != x.shape[:1]:
-        raise ValueError(f"need one int64 label an image, {tuple(x.shape[:1])}, got {y.dtype} {tuple(y.shape)}")
+        raise ValueError(f"need one int64 label per image, {tuple(x.shape[:1])}, got {y.dtype} {tuple(y.shape)}")
     radii = [eps] if isinstance(eps, Fraction) else eps
     if isinstance(radii, str | bytes) or not isinstance(radii, Sequence):
         raise TypeError(f"eps = {eps!r}: must be a Fraction (linfdist.eps.parse_eps makes one), or one for each image")

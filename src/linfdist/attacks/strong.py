@@ -34,14 +34,14 @@ STAGES = (
     Stage(200, 40, corner=True),
 )
 MOMENTUM = 0.25
-PERIOD, USEFUL = 4, 0.6  # every so many steps: the step is halved if fewer than this part of them was of use
+PERIOD, USEFUL = 4, 0.6  # every so many steps: the step is halved if fewer than this part of them helped
 
 
 class Strong(Attack):
     """PGD first (so it breaks whatever that breaks), then the margin z_y - max z_j with surrogate gradients.
 
-    After each stage it goes on with the images that are not broken, and whose margin is below `reach` times what it was
-    or still fell by 2 % of that in the stage. reach = 1 never gives up, and takes several times as long.
+    After each stage it continues with the images that are not broken, and whose margin is below `reach` times what it
+    was or still fell by 2 % of that in the stage. reach = 1 never gives up, and takes several times as long.
     """
 
     name = "strong"
@@ -92,7 +92,7 @@ def _others(logits: Tensor, y: Tensor) -> Tensor:
 
 def descend(network: PixelNet, start: Tensor, y: Tensor, ball: Ball, stage: Stage) -> tuple[Tensor, Tensor, Tensor]:
     """Sign steps with momentum from `start`: the first from side to side of the ball, then half as long whenever few
-    of the last steps were of use to an image, which then goes back to its best (much as APGD does).
+    of the last steps helped against an image, which then goes back to its best (much as APGD does).
 
     -> the images (B, C, H, W) of the smallest margins, where those are wrong (B,), and these margins (B,).
     """

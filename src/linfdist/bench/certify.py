@@ -87,7 +87,7 @@ def measure_large(images: int = LARGE_IMAGES) -> Large:
 
 @torch.no_grad()
 def _forward(network: PixelNet, x: Tensor) -> None:
-    """In the chunks that certificates use: the kernels skip more weights in a chunk than in the whole."""
+    """Run the network in the chunks of certificates: the kernels skip more weights in a chunk than in the whole."""
     for chunk in x.split(rows_at_once(network)):
         network(chunk)
 

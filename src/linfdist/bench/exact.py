@@ -14,7 +14,7 @@ from linfdist import exact
 from linfdist.certificates.chunks import rows_at_once
 from linfdist.exact.freeze import to_grid
 from linfdist.exact.network import FrozenLayer, grid_inputs
-from linfdist.models import DistNet
+from linfdist.models import PixelNet
 from linfdist.ops.dist import dist
 from linfdist.ops.exact import dense
 
@@ -22,7 +22,7 @@ from .timing import Ratio, gain, seconds_by_turn, undisturbed
 
 SIDE, ROWS = 512, 2048  # of the layer with nothing to prune
 RANGE = 2**14  # its values lie within ±RANGE, so that all differences fit int16
-SINGLE = 20  # images a turn, one at a time
+SINGLE = 20  # images per turn, one at a time
 SMALLER = 8.0  # times, the file
 
 
@@ -38,7 +38,7 @@ class Gains:
 
 
 @torch.no_grad()
-def measure(network: DistNet, images: Tensor, turns: int = 15) -> Gains:
+def measure(network: PixelNet, images: Tensor, turns: int = 15) -> Gains:
     """The network and its frozen form on images uint8 (N, C, H, W), on this machine's threads.
 
     The float network gets pixels that are floats already, in chunks or all at once, whichever is faster here. Its
@@ -78,14 +78,14 @@ def measure(network: DistNet, images: Tensor, turns: int = 15) -> Gains:
     fastest = min(in_chunks, at_once, key=lambda name: statistics.median(many[name]))
     one = {f"{name}, one image": [seconds / len(alone) for seconds in each] for name, each in single.items()}
     bare = {f"{name}, a {SIDE} x {SIDE} layer, nothing to prune": each for name, each in layer.items()}
-    facts = frozen.facts
+    facts, plain = frozen.facts, frozen.head is None  # a head, which stays in floats, has no targets
     return Gains(
         images=len(images),
         kept=facts["kept"] / facts["weights"],
         speeds=[
             gain(many, fastest, fastest, None),
-            gain(many, "int16, dense", fastest, 1.7),
-            gain(many, "int16, pruned", fastest, 5.0),
+            gain(many, "int16, dense", fastest, 1.7 if plain else None),
+            gain(many, "int16, pruned", fastest, 5.0 if plain else None),
             gain(many, "8 bits (k = 0), pruned", fastest, None),
             *(gain(bare, name, next(iter(bare)), target) for name, target in zip(bare, (None, 1.7), strict=True)),
             *(gain(one, name, next(iter(one)), None) for name in one),
@@ -95,7 +95,7 @@ def measure(network: DistNet, images: Tensor, turns: int = 15) -> Gains:
     )
 
 
-def _unpruned(network: DistNet, frozen: exact.FrozenNet) -> list[FrozenLayer]:
+def _unpruned(network: PixelNet, frozen: exact.FrozenNet) -> list[FrozenLayer]:
     """All weights and neurons of the network, on the same grid."""
     low, high = (grid_inputs(bound[None], frozen.crop, frozen.k)[0].long() for bound in (frozen.lower, frozen.upper))
     layers: list[FrozenLayer] = []
@@ -110,7 +110,8 @@ def _dense(layers: list[FrozenLayer], frozen: exact.FrozenNet, images: Tensor) -
     x = grid_inputs(images, frozen.crop, frozen.k).T.contiguous()  # (I, B)
     for layer in layers:
         x = dense(x.to(layer.weight.dtype), layer.weight, layer.bias)
-    return -x.T.to(torch.int32).contiguous()
+    features = x.T.to(torch.int32).contiguous()
+    return -features if frozen.head is None else frozen.head(features)
 
 
 def _file_size(frozen: exact.FrozenNet) -> int:

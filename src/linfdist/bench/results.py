@@ -50,7 +50,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Row:
+class RaceRow:
     """The engine against one rival, per element, as a ratio whose meaning `measure` states."""
 
     operation: str
@@ -94,7 +94,7 @@ class Report:
     machine: Machine
     load: float | None
     settings: dict[str, Any]
-    rows: list[Row]
+    rows: list[RaceRow]
     growth: list[Growth]
     skipped: dict[str, str]
 
@@ -121,13 +121,13 @@ class Report:
         )
 
 
-def _row(content: dict[str, Any]) -> Row:
+def _row(content: dict[str, Any]) -> RaceRow:
     fields: dict[str, Any] = {}
     for name, value in content.items():
         if isinstance(value, dict):
             value = Target(**value) if name.endswith("target") else Spread(**value)
         fields[name] = value
-    return Row(**fields)
+    return RaceRow(**fields)
 
 
 def _rounded(content: Any) -> Any:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..machine import describe_machine, load, usable_cores
 from . import workloads
-from .results import Growth, Report, Row, Spread, Target
+from .results import Growth, RaceRow, Report, Spread, Target
 from .timing import Contender, Race, take_turns, undisturbed
 from .workloads import Convolution, Linear, Operation
 
@@ -133,10 +133,10 @@ class _Entry:
     rivals: list[_Rival]
     race: Race
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[RaceRow]:
         return [self._row(rival, scaling=number == 0) for number, rival in enumerate(self.rivals)]
 
-    def _row(self, rival: _Rival, scaling: bool) -> Row:
+    def _row(self, rival: _Rival, scaling: bool) -> RaceRow:
         if rival.measure == TIME:
             ratio = Spread.of(self.race.ratios("engine", rival.name))
         else:
@@ -144,7 +144,7 @@ class _Entry:
         threads = max(contender.threads for contender in self.race.contenders.values())
         threads_ratio = self._threads_ratio("engine") if scaling else None
         threads_target = TWO_THREADS if threads_ratio and threads == 2 else None
-        return Row(
+        return RaceRow(
             operation=self.operation,
             p=_name(self.p),
             data=self.data,

@@ -5,7 +5,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from .results import Growth, Mark, Report, Row, Target
+from .results import Growth, Mark, RaceRow, Report, Target
 from .suite import AS_SPECIFIED, NOTHING_TO_PRUNE
 
 COLOURS: dict[Mark, str] = {"goal": "green", "floor": "yellow", "missed": "red", "": ""}
@@ -24,7 +24,7 @@ def terminal(report: Report) -> RenderableType:
     heading = (
         f"{machine.cpu}, {threads} of {machine.cores} cores, {machine.backend}; repetitions: {repetitions(report)}"
     )
-    sections: dict[str, list[Row]] = {}
+    sections: dict[str, list[RaceRow]] = {}
     for row in report.rows:
         sections.setdefault(f"{row.operation}: {row.measure} {row.rival}{note(row)}", []).append(row)
     notes = [Text(f"{data}: {text}", style="dim") for data, text in DATA.items()]
@@ -42,7 +42,7 @@ def terminal(report: Report) -> RenderableType:
     return Group(Text(f"{heading}\n"), *tables, _growth_table(report.growth), *notes)
 
 
-def _speed_table(title: str, rows: list[Row], threads: int) -> Table:
+def _speed_table(title: str, rows: list[RaceRow], threads: int) -> Table:
     table = _table(title[0].upper() + title[1:])
     table.add_column("")
     table.add_column("floor, goal", justify="right")
@@ -59,7 +59,7 @@ def _speed_table(title: str, rows: list[Row], threads: int) -> Table:
     return table
 
 
-def _cells(row: Row) -> list[Text]:
+def _cells(row: RaceRow) -> list[Text]:
     quartiles = f"({row.ratio.lower:.3g}–{row.ratio.upper:.3g})"
     return [
         Text(f"{row.engine_ms.median:.0f}" if row.engine_ms.median >= 100 else f"{row.engine_ms.median:.3g}"),
@@ -90,15 +90,15 @@ def _table(title: str) -> Table:
     return Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
 
 
-def pairs(rows: list[Row]) -> list[dict[str, Row]]:
+def pairs(rows: list[RaceRow]) -> list[dict[str, RaceRow]]:
     """Put the rows together that differ only in their data."""
-    pairs: dict[tuple[str, str, str], dict[str, Row]] = {}
+    pairs: dict[tuple[str, str, str], dict[str, RaceRow]] = {}
     for row in rows:
         pairs.setdefault((row.operation, row.p, row.rival), {})[row.data] = row
     return list(pairs.values())
 
 
-def note(row: Row) -> str:
+def note(row: RaceRow) -> str:
     """Say on which problem the rival ran, if on a smaller one."""
     smaller = row.rival.startswith("torch.") and row.rival_problem != row.problem
     return f", per element ({row.rival_problem.split(',')[0]} there)" if smaller else ""
@@ -112,12 +112,12 @@ def bounds(target: Target | None) -> tuple[str, str]:
     return f"{sign} {target.floor:g}", f"{sign} {target.goal:g}"
 
 
-def ratio(row: Row) -> str:
+def ratio(row: RaceRow) -> str:
     """Write the ratio with three digits."""
     return f"{row.ratio.median:.3g}"
 
 
-def scaling(row: Row) -> str:
+def scaling(row: RaceRow) -> str:
     """Write what more threads gain."""
     return f"{row.threads_ratio.median:.2f}" if row.threads_ratio else ""
 

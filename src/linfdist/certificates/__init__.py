@@ -1,4 +1,4 @@
-"""Proved radii. Imports models, never training."""
+"""Certificates of float networks: radii within which the prediction is proved not to change."""
 
 from .certificate import METHODS as METHODS
 from .certificate import Certificate as Certificate

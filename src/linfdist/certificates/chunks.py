@@ -7,5 +7,5 @@ ELEMENTS = 1 << 24  # of the largest activation of a chunk: boxes hold a handful
 
 
 def rows_at_once(network: PixelNet) -> int:
-    """So many that scratch memory stays at a few hundred megabytes."""
+    """Return how many images go through the network at once: scratch memory stays at a few hundred megabytes."""
     return max(1, min(ROWS, ELEMENTS // network.elements()))

@@ -19,6 +19,8 @@ class TakesImages(Protocol):
 
     def from_bytes(self, images: Tensor) -> Tensor: ...
 
+    def check_images(self, x: Tensor, /) -> None: ...
+
 
 @dataclass(frozen=True)
 class CertifiedImage:
@@ -52,6 +54,17 @@ class CertifiedImage:
         }
 
 
+def read_for(network: TakesImages, paths: Sequence[str | os.PathLike[str]]) -> Tensor:
+    """Read image files as what the network takes; ValueError names one of another size, or outside its domain."""
+    images = network.from_bytes(read_images(paths, network.shape))
+    for path, image in zip(paths, images, strict=True):
+        try:
+            network.check_images(image[None])
+        except ValueError as error:
+            raise ValueError(f"{os.fspath(path)}: {error}") from None
+    return images
+
+
 def certify_files(
     network: TakesImages,
     paths: Sequence[str | os.PathLike[str]],
@@ -59,8 +72,8 @@ def certify_files(
     method: str = "box",
     classes: Sequence[str] | None = None,
 ) -> list[CertifiedImage]:
-    """Certify image files, which must have the network's size; classes: their names, if known."""
-    proof = certify(network, network.from_bytes(read_images(paths, network.shape)), eps, method=method)
+    """Certify image files, which must have the network's size and be in its domain; classes: their names, if known."""
+    proof = certify(network, read_for(network, paths), eps, method=method)
     certified = [None] * len(paths) if proof.certified is None else proof.certified.tolist()
     found = zip(paths, proof.prediction.tolist(), proof.radius.tolist(), certified, strict=True)
     return [

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable
-from enum import Enum
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,8 +13,9 @@ from rich.table import Table
 
 from linfdist import data
 from linfdist import exact as frozen
+from linfdist.certificates import METHODS
 from linfdist.certificates.images import CertifiedImage, certify_files
-from linfdist.exact.images import certify_files as certify_exactly
+from linfdist.exact.images import certificates_of_files
 from linfdist.files import check_writable, write_atomically
 from linfdist.numbers import down
 
@@ -26,14 +26,6 @@ from .options import DataDir, ModelPath
 OUTPUT = Path("-")
 
 
-class Method(str, Enum):
-    """How a radius is proved: by the margin, by interval bounds, or by an exact search for tiny networks."""
-
-    margin = "margin"
-    box = "box"
-    milp = "milp"
-
-
 def certify(
     model: ModelPath,
     images: Annotated[list[Path], typer.Argument(metavar="IMAGE...", help="Image files, or folders of them.")],
@@ -42,14 +34,20 @@ def certify(
         typer.Option(metavar="E", help="Radius, e.g. 0.3 or 8/255.", show_default="the recipe's, if there is one"),
     ] = None,
     method: Annotated[
-        Method, typer.Option(help="margin: fastest; box: never weaker; milp: exact, tiny plain networks only.")
-    ] = Method.box,
+        str,
+        typer.Option(
+            metavar="|".join(METHODS), help="margin: fastest; box: never weaker; milp: exact, tiny plain networks only."
+        ),
+    ] = "box",
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write one JSON object per image; - is stdout.")
     ] = None,
     data_dir: DataDir = None,
     exact: Annotated[
-        bool, typer.Option("--exact", help="MODEL is from `export --format exact`: write certificates for `verify`.")
+        bool,
+        typer.Option(
+            "--exact", help="Write certificates that `verify` can check; MODEL is a file of `export --format exact`."
+        ),
     ] = False,
 ) -> None:
     """Show the class of each image, and the radius within which no change of its pixels can change that class.
@@ -61,7 +59,7 @@ def certify(
     if exact:
         if eps is not None:
             raise ValueError("--eps: not with --exact, where a certificate states the largest radius that is proved")
-        proofs = certify_exactly(frozen.load(model), data.image_files(images), method.value)
+        proofs = certificates_of_files(frozen.load(model), data.image_files(images), method)
         _write((proof.json() for proof in proofs), json_file or OUTPUT)
         return
     opened = open_model(model)
@@ -71,7 +69,7 @@ def certify(
     names = data.stored_classes(opened.recipe.data, data_dir) if opened.recipe else None
     if names and len(names) != opened.network.classes:
         names = None
-    certified = certify_files(opened.network, data.image_files(images), radius, method.value, names)
+    certified = certify_files(opened.network, data.image_files(images), radius, method, names)
     if json_file != OUTPUT:
         Console().print(_table(certified, radius))
         if any(each.domain for each in certified):

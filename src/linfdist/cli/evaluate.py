@@ -9,6 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from linfdist import data
+from linfdist.attacks import ATTACKS
 from linfdist.eps import parse_eps
 from linfdist.evaluate import BATCH, METHODS, Evaluation, Shard, parse_attacks
 from linfdist.evaluate import evaluate as run
@@ -28,21 +29,31 @@ def evaluate(
     attack: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="none|pgd|strong|auto", help="Attack too; repeatable, or with commas.", show_default="none"
+            metavar="|".join(("none", *ATTACKS)),
+            help="Attacks to run on correctly classified images; repeatable, or separated by commas.",
+            show_default="none",
         ),
     ] = None,
-    method: Annotated[str, typer.Option(metavar="|".join(METHODS), help="How radii are proved.")] = METHODS[0],
-    dataset: Annotated[str | None, typer.Option("--data", metavar="NAME", show_default="the recipe's")] = None,
-    split: Annotated[str, typer.Option(metavar="train|test")] = "test",
+    method: Annotated[str, typer.Option(metavar="|".join(METHODS), help="How radii are proved.")] = "box",
+    dataset: Annotated[
+        str | None,
+        typer.Option(
+            "--data", metavar="NAME", help="The data set, or a folder of images.", show_default="the recipe's"
+        ),
+    ] = None,
+    split: Annotated[str, typer.Option(metavar="train|test", help="Which images of the data set.")] = "test",
     limit: Annotated[int | None, typer.Option(metavar="N", help="Only the first N images.")] = None,
     shard: Annotated[
-        str | None, typer.Option(metavar="K/N", help="Only part K of N; the last one to finish puts all together.")
+        str | None, typer.Option(metavar="K/N", help="Only part K of N; the last one to finish merges all parts.")
     ] = None,
     batch: Annotated[
         int, typer.Option(metavar="N", help="Images at a time; a stopped evaluation loses one batch.")
     ] = BATCH,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start afresh, and replace what --out holds.")] = False,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", show_default="the run's folder")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="The folder for rows and summary.", show_default="the run's folder"),
+    ] = None,
     data_dir: DataDir = None,
 ) -> None:
     """Write rows.jsonl and summary.json, and show the summary. Stopped at any moment, the same command resumes."""
@@ -64,7 +75,7 @@ def evaluate(
 def _show(result: Evaluation, target: Path) -> None:
     summary = result.summary
     if "shard" in summary:
-        others = f"not yet: {', '.join(result.waiting)}" if result.waiting else "another process has put all together"
+        others = f"not yet: {', '.join(result.waiting)}" if result.waiting else "another process has merged the shards"
         text = f"shard {summary['shard']} is finished, {summary['n']:,} images; {others}"
     else:
         Console().print(table(summary))

@@ -40,9 +40,15 @@ def export(
     path: ModelPath,
     form: Annotated[
         Format,
-        typer.Option("--format", help="exact: integers, pruned without loss (a head: float64)."),
+        typer.Option(
+            "--format",
+            help="exact: integers, pruned without loss (a head: float64). onnx: floats, with a certified radius unless "
+            "there is a head. onnx-exact: the integers. torch: floats, for torch.export.",
+        ),
     ],
-    out: Annotated[Path | None, typer.Option(metavar="FILE", show_default="beside the model")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The file to write.", show_default="beside the model")
+    ] = None,
     k: Annotated[
         int | None,
         typer.Option(
@@ -77,7 +83,8 @@ def export(
     if form in (Format.onnx, Format.torch):
         if isinstance(model.network, exact.FrozenNet):
             raise ValueError(f"--format {form.value} is for float networks, and {path} is exact: take onnx-exact")
-        _only_for_exact(form, k=k, domain=domain, data=dataset, eps=eps, limit=limit)
+        why = f"--format exact and onnx-exact, not for {form.value}"
+        _refuse(why, k=k, domain=domain, data=dataset, eps=eps, limit=limit)
         from linfdist.export import to_onnx, to_torch_export  # what they need is an extra
 
         (to_onnx if form is Format.onnx else to_torch_export)(model.network, target)
@@ -95,16 +102,11 @@ def export(
     say(f"written: {target}")
 
 
-def _only_for_exact(form: Format, **options: object) -> None:
+def _refuse(why: str, **options: object) -> None:
+    """ValueError if one of these options was given: it would have no effect."""
     given = [f"--{name}" for name, value in options.items() if value is not None]
     if given:
-        raise ValueError(f"{', '.join(given)}: only for --format exact and onnx-exact, not for {form.value}")
-
-
-def _only_for_floats(**options: object) -> None:
-    given = [f"--{name}" for name, value in options.items() if value is not None]
-    if given:
-        raise ValueError(f"{', '.join(given)}: only for float networks; this one is exact already")
+        raise ValueError(f"{', '.join(given)}: only for {why}")
 
 
 def _freeze(
@@ -119,7 +121,7 @@ def _freeze(
     """Freeze the network and, if there is a data set, compare it with the float one; the comparison has a title."""
     network: Any = model.network  # of which kind, `freeze` checks
     if isinstance(network, exact.FrozenNet):
-        _only_for_floats(k=k, domain=domain, data=dataset, eps=eps, limit=limit)
+        _refuse("float networks; this one is exact already", k=k, domain=domain, data=dataset, eps=eps, limit=limit)
         return network, None
     bounds = None
     if domain is not None:

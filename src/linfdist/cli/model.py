@@ -43,7 +43,7 @@ class Model:
         if given is not None:
             return given
         if own is None:
-            raise ValueError(f"{self.folder} has no recipe.json: give {option}")
+            raise ValueError(f"{self.folder} has no {RECIPE}: give {option}")
         return own
 
 
@@ -53,12 +53,13 @@ def open_model(path: Path) -> Model:
     Results of an exact network go to a folder of its own beside its file, which has the file's name without its
     ending, or with another one if that is the folder of a run. OSError or ValueError says what is wrong.
     """
-    network = networks.load(path)
+    found = zoo.find(path)
+    network = networks.load(found)
     if not path.exists():
         name = str(path)
-        return Model(network, zoo.file(name), Path("runs") / name, Recipe.model_validate(zoo.card(name).recipe))
+        return Model(network, found, Path("runs") / name, Recipe.model_validate(zoo.card(name).recipe))
     folder = path if path.is_dir() else path.parent
-    recipe_file = folder / "recipe.json"
+    recipe_file = folder / RECIPE
     recipe = recipes.load(recipe_file) if recipe_file.exists() else None
     if isinstance(network, FrozenNet):
         folder = path.with_suffix("")

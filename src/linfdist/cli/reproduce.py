@@ -11,8 +11,9 @@ from rich.table import Table
 from linfdist.recipes import setting
 from linfdist.reproduce.compare import ComparedTable, compare
 from linfdist.reproduce.plan import SCALES, Scale, numbers
-from linfdist.reproduce.rows import read_rows
+from linfdist.reproduce.rows import read_table_rows
 from linfdist.reproduce.run import Job, jobs, missing, run
+from linfdist.runs import ROWS
 
 from .boundary import say
 from .options import DataDir, Quiet
@@ -30,7 +31,7 @@ def reproduce(
     ] = None,
     rows_file: Annotated[
         Path | None,
-        typer.Option("--rows", metavar="FILE", help="The file for results.", show_default="DIR/rows.jsonl"),
+        typer.Option("--rows", metavar="FILE", help="The file for results.", show_default=f"DIR/{ROWS}"),
     ] = None,
     seeds: Annotated[int, typer.Option(metavar="N", help="Runs of each row.")] = 1,
     only: Annotated[
@@ -46,10 +47,10 @@ def reproduce(
     if scale not in SCALES:
         raise typer.BadParameter(f"{scale!r} is not one of {', '.join(SCALES)}", param_hint="--scale")
     number, chosen, folder = TABLES[table], cast(Scale, scale), out or Path("runs") / f"{table}-{scale}"
-    file = rows_file or folder / "rows.jsonl"
+    file = rows_file or folder / ROWS
     wanted = jobs(number, chosen, seeds, only or [])
     if dry_run:
-        rows = read_rows(file)
+        rows = read_table_rows(file)
         _announce(wanted, missing(wanted, rows))
     else:
         rows = run(wanted, folder, file, data_dir, quiet, say)

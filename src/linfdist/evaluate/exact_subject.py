@@ -29,7 +29,7 @@ class ExactSubject(Subject):
         return self.network.domain
 
     def check(self, images: Tensor) -> None:
-        self.network.check(images)
+        self.network.check_images(images)
 
     def prove(self, images: Tensor, labels: Tensor, eps: str, method: str) -> Certificate:
         return certify(self.network, images, eps, labels, method=method)

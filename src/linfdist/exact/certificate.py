@@ -7,13 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..certificates.certificate import METHODS as FLOAT_METHODS
 from ..errors import LinfdistError
 from ..ops.box import dist_box
 from .bounds import largest
 from .network import FrozenNet, cropped, image_sha256
 
 FORMAT = "linfdist-certificate-1"
-METHODS = ("margin", "box")
+METHODS = tuple(each for each in FLOAT_METHODS if each != "milp")
 _FLOAT32_WHOLE = 2**24  # float32 holds all whole numbers up to here
 
 
@@ -43,7 +44,7 @@ class ExactCertificate:
     domain: str | None  # sha256 of the least and the largest image; None: all 8-bit images
 
     def json(self) -> dict[str, Any]:
-        """As the file holds it."""
+        """The certificate as its file holds it."""
         return {
             "format": FORMAT,
             "image_sha256": self.image,
@@ -133,7 +134,7 @@ def certified_at(network: FrozenNet, logits: Tensor, eps: Fraction) -> Tensor:
 
 def box_certified_at(network: FrozenNet, images: Tensor, predictions: Tensor, eps: Fraction) -> Tensor:
     """Where intervals prove the class on the closed eps-ball (pixels of [0, 1]), real images included: (B,) bool."""
-    network.check(images)
+    network.check_images(images)
     units = (eps * 255 * 2**network.k).__ceil__()
     return _holds(network, images, predictions, torch.full_like(predictions, units))
 

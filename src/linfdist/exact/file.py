@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..files import HEADER, read_tensors, save_tensors
+from ..files import HEADER, excerpt, read_tensors, save_tensors
 from .head import FrozenHead
 from .network import MAX_K, FrozenLayer, FrozenNet, grid_inputs
 
@@ -93,7 +93,7 @@ def digest(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
 
 
 def _header(path: Path) -> dict[str, Any]:
-    """The header of the network, from a file whose JSON texts are in the one form, and hold what, is allowed."""
+    """The header of the network; ValueError unless the JSON texts of the file have the form and the content allowed."""
     if not path.is_file() or path.stat().st_size > LARGEST_FILE:
         raise ValueError(f"it is not a regular file of at most {LARGEST_FILE} bytes")
     with open(path, "rb") as file:
@@ -111,14 +111,14 @@ def _header(path: Path) -> dict[str, Any]:
     _check(header)
     for name, entry in entries.items():
         if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
-            raise ValueError(f"the entry of tensor {_cut(name)} must have the keys dtype, shape and data_offsets")
+            raise ValueError(f"the entry of tensor {excerpt(name)} must have the keys dtype, shape and data_offsets")
         for key, lengths in (("shape", (1, 2, 3)), ("data_offsets", (2,))):
             numbers = entry[key]
             if not isinstance(numbers, list) or len(numbers) not in lengths or not all(map(_count, numbers)):
-                raise ValueError(f"tensor {_cut(name)} has the {key} {_cut(numbers)}")
+                raise ValueError(f"tensor {excerpt(name)} has the {key} {excerpt(numbers)}")
         if entry["dtype"] not in _NAMES.values():
             raise ValueError(
-                f"tensor {_cut(name)} is of type {_cut(entry['dtype'])}, not of {', '.join(_NAMES.values())}"
+                f"tensor {excerpt(name)} is of type {excerpt(entry['dtype'])}, not of {', '.join(_NAMES.values())}"
             )
     return header
 
@@ -140,23 +140,25 @@ def _check(header: Mapping[str, Any]) -> None:
     """ValueError unless every entry is of the type, and in the range, that the format allows."""
     if header.get("format") not in (FORMAT, HEAD_FORMAT):
         raise ValueError(
-            f"its format is {_cut(header.get('format'))}, expected {FORMAT!r} or {HEAD_FORMAT!r}; "
+            f"its format is {excerpt(header.get('format'))}, expected {FORMAT!r} or {HEAD_FORMAT!r}; "
             "`linfdist export MODEL --format exact` makes one from a trained network"
         )
     if header.keys() != _KEYS:
-        raise ValueError(f"its header has the keys {_cut(sorted(header))}, expected {sorted(_KEYS)}")
+        raise ValueError(f"its header has the keys {excerpt(sorted(header))}, expected {sorted(_KEYS)}")
     k, shape, crop, layers, facts = (header[key] for key in ("k", "shape", "crop", "layers", "facts"))
     if type(k) is not int or not 0 <= k <= MAX_K:
-        raise ValueError(f"k = {_cut(k)}, expected 0 ... {MAX_K}")
+        raise ValueError(f"k = {excerpt(k)}, expected 0 ... {MAX_K}")
     if not isinstance(shape, list) or len(shape) != 3 or not all(map(_size, shape)) or math.prod(shape) > WIDEST:
-        raise ValueError(f"shape = {_cut(shape)}, expected three whole numbers, {WIDEST} pixels at most")
+        raise ValueError(f"shape = {excerpt(shape)}, expected three whole numbers, {WIDEST} pixels at most")
     if crop is not None and (not _size(crop) or crop > min(shape[1:])):
-        raise ValueError(f"crop = {_cut(crop)} of images {shape}")
+        raise ValueError(f"crop = {excerpt(crop)} of images {shape}")
     if not isinstance(layers, list) or not 0 < len(layers) <= MOST_LAYERS:
-        raise ValueError(f"layers = {_cut(layers)}, expected a list of 1 to {MOST_LAYERS} objects")
+        raise ValueError(f"layers = {excerpt(layers)}, expected a list of 1 to {MOST_LAYERS} objects")
     for number, sizes in enumerate(layers):
         if not isinstance(sizes, dict) or sizes.keys() != {"inputs", "outputs"} or not all(map(_size, sizes.values())):
-            raise ValueError(f"layer {number} has the sizes {_cut(sizes)}, expected outputs and inputs up to {WIDEST}")
+            raise ValueError(
+                f"layer {number} has the sizes {excerpt(sizes)}, expected outputs and inputs up to {WIDEST}"
+            )
     if not isinstance(facts, dict) or _deeper(facts, DEEPEST):
         raise ValueError(f"its facts must be an object, with at most {DEEPEST} objects and lists inside each other")
 
@@ -178,12 +180,6 @@ def _deeper(value: Any, levels: int) -> bool:
     )
 
 
-def _cut(value: Any) -> str:
-    """The value in an error message, cut where it is long."""
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
 def _parse(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> FrozenNet:
     """Build the network again; ranges are computed afresh, so that no file can make an integer overflow."""
     k, crop, shape = header["k"], header["crop"], tuple(header["shape"])
@@ -192,7 +188,7 @@ def _parse(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> FrozenNe
     if header["format"] == HEAD_FORMAT:
         names |= {f"head.{name}" for name in ("w1", "b1", "w2", "b2")}
     if tensors.keys() != names:
-        raise ValueError(f"missing or needless tensors: {_cut(sorted(tensors.keys() ^ names))}")
+        raise ValueError(f"missing or needless tensors: {excerpt(sorted(tensors.keys() ^ names))}")
     lower, upper = tensors["lower"], tensors["upper"]
     for name, bound in (("lower", lower), ("upper", upper)):
         if bound.dtype != torch.uint8 or bound.shape != shape:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-LARGEST = 1e100  # of all weights: sums cannot overflow, and what underflows stays below 1e-200 a term
+LARGEST = 1e100  # of all weights: sums cannot overflow, and what underflows stays below 1e-200 per term
 ROUNDING = 2.0**-50  # times (terms + 16) and the sum of magnitudes: see `lost`
 UNDERFLOW = 1e-200
 TANH = 2.0**-48  # 16 epsilons: 4 for the tanh as executed, 4 for the one in the bounds, and as much again
@@ -49,7 +49,7 @@ class FrozenHead:
             raise ValueError(f"the tensors of the head do not fit together: {shapes}")
 
     def tensors(self) -> dict[str, Tensor]:
-        """By name."""
+        """Return its four tensors by their names in the file."""
         return {"w1": self.w1, "b1": self.b1, "w2": self.w2, "b2": self.b2}
 
     def __call__(self, n: Tensor) -> Tensor:

@@ -6,23 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..data import read_images
+from ..certificates.images import read_for
 from ..files import MOST_BYTES
 from .certificate import ExactCertificate, Undecided, certify
 from .network import FrozenNet
 from .twin import unique
 
 
-def certify_files(
+def certificates_of_files(
     network: FrozenNet, paths: Sequence[str | os.PathLike[str]], method: str = "box"
 ) -> list[ExactCertificate]:
     """Certify image files; ValueError names one that has no certain class, or is outside the network's domain."""
-    images = read_images(paths, network.shape)
-    for path, image in zip(paths, images, strict=True):
-        try:
-            network.check(image[None])
-        except ValueError as error:
-            raise ValueError(f"{os.fspath(path)}: {error}") from None
+    images = read_for(network, paths)
     try:
         return certify(network, images, method)
     except Undecided as error:

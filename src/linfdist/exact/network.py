@@ -170,7 +170,7 @@ class FrozenNet:
         return -self._negated(images)
 
     def _negated(self, images: Tensor) -> Tensor:
-        self.check(images)
+        self.check_images(images)
         if len(images) > 1 and self._chain is not None:
             if not self.in_bytes:
                 return kernels.network(cropped(images, self.crop), self.k, self._chain)
@@ -204,7 +204,7 @@ class FrozenNet:
         """Turn 8-bit images into what the network takes: they stay as they are."""
         return images
 
-    def check(self, images: Tensor) -> None:
+    def check_images(self, images: Tensor) -> None:
         """Raise unless these are images that the network was frozen for."""
         if images.dtype != torch.uint8:
             raise TypeError(f"a frozen network takes 8-bit pixels (uint8, 0 ... 255), got {images.dtype}")

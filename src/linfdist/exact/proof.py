@@ -32,7 +32,7 @@ def certify_exact(
         raise TypeError(f"x must be a plain tensor, got {type(x).__name__}")
     if isinstance(eps, Tensor):
         raise TypeError("eps as a tensor, one number per pixel, is for float networks only")
-    network.check(x)
+    network.check_images(x)
     if y is not None:
         check_labels(network.classes, y, len(x))
     exact = None if eps is None else parse_eps(eps, at_most=LARGEST_EPS)

@@ -197,7 +197,7 @@ def short(value: Any) -> str:
 
 
 def types(value: Any) -> list[type]:
-    """Of a value and, if it is a list, of what is in it: to Python, 1, 1.0 and True are equal."""
+    """The types of a value and, if it is a list, of what is in it: to Python, 1, 1.0 and True are equal."""
     return [type(value), *map(type, value if type(value) is list else [])]
 
 

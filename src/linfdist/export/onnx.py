@@ -16,7 +16,7 @@ from ..nn.rounding import DOWN, UP
 from ..numbers import round_down, round_up
 from .graph import Graph, Value
 
-CHUNK = 1 << 16  # elements an image of the largest value in between
+CHUNK = 1 << 16  # elements per image of the largest value in between
 LEVELS = 255  # the largest change of an 8-bit pixel
 CLOSE = 2.0**-20  # to 1, see `_radius`
 

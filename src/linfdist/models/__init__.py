@@ -1,9 +1,8 @@
-"""The networks of the paper, from pixels to logits."""
+"""Networks from pixels to logits: those of the paper, means of networks, and compositions of one's own layers."""
 
 from .base import PixelNet
 from .composed import Composed, as_network
 from .config import from_config
-from .count import count_flops, count_parameters
 from .dist_net import ConvDistNetMLP, DistNet, DistNetMLP
 from .mean import Mean
 from .saved import load, save
@@ -16,8 +15,6 @@ __all__ = [
     "Mean",
     "PixelNet",
     "as_network",
-    "count_flops",
-    "count_parameters",
     "from_config",
     "load",
     "save",

@@ -2,7 +2,8 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from inspect import signature
 from typing import Any
 
 from torch import Tensor
@@ -58,7 +59,7 @@ class PixelNet(Contract):
         return self.readout.surrogate(self.body.surrogate(x, p), p)
 
     def terms(self, shape: tuple[int, ...] | None = None) -> int:
-        """Count the pairs of a neuron and an input of it, for one image."""
+        """Count the pairs of a neuron and an input of it, for one image: the FLOPs of Tables 1, 2 and 9."""
         shapes = self.body.shapes(shape or self.shape)
         return self.body.terms(shapes[0]) + self.readout.terms(shapes[-1])
 
@@ -106,6 +107,16 @@ class PixelNet(Contract):
         if x.dim() != 4 or tuple(x.shape[1:]) not in accepted:
             shapes = " or ".join(f"(B, {c}, {h}, {w})" for c, h, w in dict.fromkeys(accepted))
             raise ValueError(f"need images {shapes}, got {tuple(x.shape)}")
+
+
+def config_of(network: type[PixelNet], names: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration of a network: its class and all arguments of its constructor, sequences as plain lists.
+
+    names: what the constructor calls `locals()`, its arguments among them, which it must not have changed.
+    """
+    values = {name: names[name] for name in signature(network).parameters}
+    plain = {name: list(each) if isinstance(each, Sequence) else each for name, each in values.items()}
+    return {"class": network.__name__, **plain}
 
 
 def check_sizes(shape: Sequence[int], mean: Sequence[float], crop: int | None, **sizes: int) -> tuple[int, int, int]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from ..nn import Box, DistConv2d, DistLinear, Flatten, Head, LipschitzModule, MeanShift, NearestClass, Readout, Stack
-from .base import PixelNet, check_sizes, first_layers, to_vectors
+from .base import PixelNet, check_sizes, config_of, first_layers, to_vectors
 
 
 class DistNet(PixelNet):
@@ -37,11 +37,7 @@ class DistNet(PixelNet):
         sizes = {"classes": classes, "width": width, "depth": depth, "per_class": per_class}
         super().__init__(check_sizes(shape, mean, crop, **sizes), crop)
         first, (vector, inputs) = first_layers(mean, std, crop, clip), to_vectors((shape[0], *self.size), pool)
-        self.config = {
-            "class": "DistNet", "shape": list(shape), "classes": classes, "width": width, "depth": depth,
-            "mean": list(mean), "std": std, "identity_init": identity_init, "mean_shift": mean_shift, "crop": crop,
-            "per_class": per_class, "pool": list(pool), "clip": None if clip is None else list(clip),
-        }  # fmt: skip
+        self.config = config_of(DistNet, locals())
         widths = [inputs, *[width] * (depth - 1)]
         self.body = Stack(*first, vector, *hidden_layers(widths, identity_init, mean_shift))
         self.last = NearestClass(widths[-1], classes, per_class)
@@ -78,11 +74,7 @@ class DistNetMLP(PixelNet):
     ) -> None:
         super().__init__(check_sizes(shape, mean, crop, classes=classes, width=width, depth=depth, head=head), crop)
         first, (vector, inputs) = first_layers(mean, std, crop, clip), to_vectors((shape[0], *self.size), pool)
-        self.config = {
-            "class": "DistNetMLP", "shape": list(shape), "classes": classes, "width": width, "depth": depth,
-            "mean": list(mean), "std": std, "identity_init": identity_init, "mean_shift": mean_shift, "crop": crop,
-            "head": head, "pool": list(pool), "clip": None if clip is None else list(clip),
-        }  # fmt: skip
+        self.config = config_of(DistNetMLP, locals())
         self.body = Stack(*first, vector, *hidden_layers([inputs, *[width] * depth], identity_init, mean_shift))
         self.head = Head(width, head, classes)
 
@@ -114,11 +106,7 @@ class ConvDistNetMLP(PixelNet):
     ) -> None:
         super().__init__(check_sizes(shape, mean, crop, classes=classes, width=width, depth=depth, head=head), crop)
         first = first_layers(mean, std, crop, clip)
-        self.config = {
-            "class": "ConvDistNetMLP", "shape": list(shape), "classes": classes, "width": width, "depth": depth,
-            "mean": list(mean), "std": std, "identity_init": identity_init, "mean_shift": mean_shift, "crop": crop,
-            "head": head, "clip": None if clip is None else list(clip),
-        }  # fmt: skip
+        self.config = config_of(ConvDistNetMLP, locals())
         convolutions, inputs = self._convolutions(width, depth, identity_init, mean_shift)
         last = hidden_layers([inputs, 4 * width], identity_init, mean_shift)
         self.body = Stack(*first, *convolutions, Flatten(), *last)

@@ -202,7 +202,7 @@ def _common_shape(members: Sequence[PixelNet]) -> tuple[int, int, int]:
                 f"member {place} is a {type(member).__name__}, but a mean is one of networks of linfdist.models"
             )
         if any(member is other for other in members[:place]):
-            raise ValueError(f"member {place} is there twice: every member counts once")
+            raise ValueError(f"member {place} is a network that is a member already: every member counts once")
         for what, of in _AGREE.items():
             first, here = of(members[0]), of(member)
             if first != here:

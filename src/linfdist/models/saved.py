@@ -13,8 +13,6 @@ from .base import PixelNet
 from .compact import compress, expand, matrices
 from .config import from_config, members_of
 
-FILE = MODEL
-
 
 def save(network: PixelNet, path: Path, header: Mapping[str, Any], compact: bool = False) -> None:
     """Write the network, atomically; `header` is kept beside its configuration.
@@ -38,13 +36,13 @@ def load(source: str | Path) -> PixelNet:
     """
     path = Path(source)
     if path.is_dir():
-        path = path / FILE
+        path = path / MODEL
         if not path.exists():
             unfinished = (path.parent / CHECKPOINT).exists()
-            hint = "its run is not finished: resume it first" if unfinished else f"it holds no {FILE}"
+            hint = "its run is not finished: resume it first" if unfinished else f"it holds no {MODEL}"
             raise FileNotFoundError(f"{path.parent} has no network to load: {hint}")
     if not path.exists():
-        raise FileNotFoundError(f"{path} does not exist: give a {FILE} or the folder of a finished run")
+        raise FileNotFoundError(f"{path} does not exist: give a {MODEL} or the folder of a finished run")
     tensors, header = load_tensors(path)
     if not isinstance(header.get("config"), dict):
         raise ValueError(f"{path} holds no network: its header has no configuration")

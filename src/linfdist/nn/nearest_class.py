@@ -35,7 +35,7 @@ class NearestClass(Readout):
 
     @property
     def repeatable(self) -> bool:  # type: ignore[override]
-        """Not if sums are rounded."""
+        """Whether no sum is rounded: that of several neurons per class is."""
         return self.per_class == 1
 
     @property
@@ -68,7 +68,7 @@ class NearestClass(Readout):
         return leads
 
     def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
-        """Beside the distances, that of their mean."""
+        """Describe the rounding of the distances, and that of their mean if there are several per class."""
         distances = distance_rounding(self.weight, self.bias, size, unit)
         if self.per_class == 1:
             return distances
@@ -80,7 +80,9 @@ class NearestClass(Readout):
 
     def fold(self, folded: Folded) -> None:
         if self.per_class > 1:
-            raise TypeError(f"a readout with {self.per_class} neurons per class has no form in integers yet: train one")
+            raise TypeError(
+                f"a readout of {self.per_class} neurons per class has no form in integers yet: train with per_class = 1"
+            )
         folded.distance(self.weight, self.bias)
 
     def onnx(self, graph: Graph, x: str, name: str | None = None) -> str:

@@ -26,7 +26,7 @@ class Normalize(LipschitzModule):
     def __init__(self, mean: Sequence[float], std: float) -> None:
         super().__init__()
         if not len(mean) or not all(math.isfinite(value) for value in mean):
-            raise ValueError(f"mean must be one finite number a channel, got {mean!r}")
+            raise ValueError(f"mean must be one finite number per channel, got {mean!r}")
         _check_std(std)
         self.register_buffer("mean", torch.tensor(mean, dtype=torch.get_default_dtype())[:, None, None])  # (C, 1, 1)
         self.register_buffer("std", torch.tensor(std, dtype=torch.get_default_dtype()))  # ()

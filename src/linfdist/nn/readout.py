@@ -69,7 +69,9 @@ class Readout(Contract):
 
         From these follow bounds of means of several networks, where no network has to prove anything alone.
         """
-        raise TypeError(f"a {type(self).__name__} does not bound the differences of its logits, so it is not averaged")
+        raise TypeError(
+            f"a {type(self).__name__} does not bound the differences of its logits, so it cannot be a member of a Mean"
+        )
 
     def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
         """Describe the rounding of the logits, as for a layer; only for readouts with a Lipschitz constant."""

@@ -66,7 +66,7 @@ def _touching(lower: Tensor) -> Tensor:
 
 @cache
 def _touching_points() -> Tensor:
-    """For lower = −s / (1 − s), s = 0, 1/TABLE, ..., 1 (the last one as if half way): by bisection."""
+    """The points for lower = −s / (1 − s), s = 0, 1/TABLE, ..., 1 (the last one as if half way): by bisection."""
     share = torch.arange(TABLE + 1, dtype=torch.float64, device="cpu") / TABLE
     share[-1] = 1 - 0.5 / TABLE
     lower = -share / (1 - share)

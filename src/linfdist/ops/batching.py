@@ -34,7 +34,7 @@ def _refuse_mapped_power(dim: int | None) -> None:
 
 
 def _forward_rule(operator: Callable[..., Any], images: int) -> Callable[..., Any]:
-    """For an operator of so many image tensors, w, perhaps p, and the geometry."""
+    """The rule for an operator that takes `images` image tensors, w, perhaps p, and the geometry."""
 
     def rule(info: Any, in_dims: Sequence[int | None], *args: Any) -> Any:
         *tensors, geometry = args

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-Readout = Literal["plain", "head"]
+Ending = Literal["plain", "head"]
 
-READOUTS: dict[str, Readout] = {"dist_net": "plain", "dist_net_mlp": "head", "conv_dist_net_mlp": "head"}
+ENDINGS: dict[str, Ending] = {"dist_net": "plain", "dist_net_mlp": "head", "conv_dist_net_mlp": "head"}
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,10 @@ class Geometric:
 
 
 @dataclass(frozen=True)
-class Loss:
+class Declaration:
     """The declaration of one loss."""
 
-    readout: Readout  # what the network must end in
+    ending: Ending  # what the network must end in
     required: tuple[str, ...]  # keys that the loss cannot do without; their default in the schema is none
     optional: tuple[str, ...] = ()  # keys that it reads as well; they have defaults
     schedule: Mapping[str, WarmUp | Geometric] = field(default_factory=dict)  # what it is given at each step, by name
@@ -43,13 +43,13 @@ class Loss:
         return self.required + self.optional
 
 
-LOSSES: dict[str, Loss] = {
-    "hinge": Loss("plain", required=("threshold",), optional=("hinge_mean_weight",)),
-    "ibp": Loss("head", required=("kappa", "eps_train"), schedule={"eps_train": WarmUp("eps_train")}),
-    "scaled_ce": Loss(
+DECLARED: dict[str, Declaration] = {
+    "hinge": Declaration("plain", required=("threshold",), optional=("hinge_mean_weight",)),
+    "ibp": Declaration("head", required=("kappa", "eps_train"), schedule={"eps_train": WarmUp("eps_train")}),
+    "scaled_ce": Declaration(
         "plain",
         required=("threshold", "ce_start", "ce_end"),
         schedule={"ce_weight": Geometric("ce_start", "ce_end")},
     ),
 }
-KEYS = tuple(dict.fromkeys(key for loss in LOSSES.values() for key in loss.keys))  # of any loss
+KEYS = tuple(dict.fromkeys(key for loss in DECLARED.values() for key in loss.keys))  # of any loss

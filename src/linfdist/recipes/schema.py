@@ -17,7 +17,7 @@ from pydantic import (
 
 from linfdist.eps import parse_eps
 
-from .losses import KEYS, LOSSES, READOUTS
+from .losses import DECLARED, ENDINGS, KEYS
 from .problems import RecipeError, closest, explain, unknown_key
 
 IMAGE_SIZES = {"mnist": 28, "fashion": 28, "cifar10": 32, "tinyimagenet": 64, "digits": 8}
@@ -171,8 +171,8 @@ class Recipe(BaseModel):
         """Return the keys that have no effect in this recipe, each with the reason."""
         reasons = {
             "pool": (self.model == "conv_dist_net_mlp", "model = 'conv_dist_net_mlp' looks at the pixels"),
-            "per_class": (READOUTS[self.model] != "plain", f"model = {self.model!r} has a head instead"),
-            "head": (READOUTS[self.model] != "head", f"model = {self.model!r} has no head"),
+            "per_class": (ENDINGS[self.model] != "plain", f"model = {self.model!r} has a head instead"),
+            "head": (ENDINGS[self.model] != "head", f"model = {self.model!r} has no head"),
             "start_noise": (self.start is None, "there is no start"),
             "pad_mode": (self.pad == 0, "pad = 0"),
             "weight_decay": (self.decay == "none", "decay = 'none'"),
@@ -203,10 +203,10 @@ class Recipe(BaseModel):
 
     def _foreign_keys(self) -> list[str]:
         """The keys that other losses read, and this one does not."""
-        return [key for key in KEYS if key not in LOSSES[self.loss].keys]
+        return [key for key in KEYS if key not in DECLARED[self.loss].keys]
 
     def _loss_problems(self) -> list[str]:
-        loss, readout = LOSSES[self.loss], READOUTS[self.model]
+        loss, ending = DECLARED[self.loss], ENDINGS[self.model]
         needs = f"loss = {self.loss!r} needs {', '.join(loss.required)}"
         problems = [f"{key}: is missing; {needs}" for key in loss.required if getattr(self, key) is None]
         for key in self._foreign_keys():
@@ -214,8 +214,8 @@ class Recipe(BaseModel):
                 problems.append(
                     f"{key} = {value!r}: does not go with loss = {self.loss!r}; leave it out, or {key}=none"
                 )
-        if loss.readout != readout:
-            allowed = " or ".join(name for name, each in LOSSES.items() if each.readout == readout)
+        if loss.ending != ending:
+            allowed = " or ".join(name for name, each in DECLARED.items() if each.ending == ending)
             problems.append(f"loss = {self.loss!r}: must be {allowed} for model = {self.model!r}")
         return problems
 

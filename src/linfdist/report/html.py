@@ -15,13 +15,7 @@ from . import tables
 from .commands import commands
 from .gallery import captions, halves, magnification, pictures, png
 from .plots import Chart
-from .published import beside
-
-ARCHITECTURES = {
-    "dist_net": "ℓ∞-dist Net",
-    "dist_net_mlp": "ℓ∞-dist Net+MLP",
-    "conv_dist_net_mlp": "Conv ℓ∞-dist Net+MLP",
-}
+from .published import NETWORKS, beside
 
 
 def page(run: Run, charts: Mapping[str, Chart]) -> str:
@@ -102,7 +96,7 @@ def _comparison(run: Run) -> str:
     name, model = str(run.summary.get("data", "")), run.stored_recipe.get("model") if run.stored_recipe else None
     published = beside(name, run.eps)
     robust = "–" if counted.robust is None else up(percent(counted.robust, n), 2)
-    own = [_text(ARCHITECTURES.get(str(model), run.name)), "this run", nearest(percent(counted.clean, n), 2), robust]
+    own = [_text(NETWORKS.get(str(model), run.name)), "this run", nearest(percent(counted.clean, n), 2), robust]
     rows, marks = [[*own, down(percent(counted.certified, n), 2)]], ["this"]
     notes: dict[str, int] = {}
     for row in published:
@@ -224,7 +218,7 @@ def _training(run: Run, charts: Mapping[str, Chart]) -> str:
     if not run.metrics:
         return ""
     held_out = (run.stored_recipe or {}).get("holdout")
-    images = f"{held_out:,} held-out" if isinstance(held_out, int) and held_out else "1,000"
+    images = f"{held_out:,} held-out" if isinstance(held_out, int) and held_out else "a sample of the"
     return _figure(charts, "training", "Accuracy, loss and p by epoch") + (
         f'<p class="note">Clean and certified accuracy at p = ∞ on {images} training images, while p grows.</p>'
     )

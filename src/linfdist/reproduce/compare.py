@@ -8,15 +8,10 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from ..numbers import down, nearest, up, written
-from ..report.published import Result, tables
+from ..report.published import NETWORKS, Result, tables
 from .plan import Planned, Scale, plan
-from .rows import Row
+from .rows import TableRow
 
-NETWORKS = {
-    "dist_net": "ℓ∞-dist Net",
-    "dist_net_mlp": "ℓ∞-dist Net+MLP",
-    "conv_dist_net_mlp": "conv ℓ∞-dist Net+MLP",
-}
 NONE = "–"
 
 
@@ -57,7 +52,7 @@ class ComparedTable:
     lines: list[list[str]]
 
 
-def compare(table: int, scale: Scale, rows: Sequence[Row]) -> ComparedTable:
+def compare(table: int, scale: Scale, rows: Sequence[TableRow]) -> ComparedTable:
     """Lay out all published rows in the paper's order, baselines marked as cited, then those that only we have.
 
     Ours are means over the runs, with the standard deviation if there are several.
@@ -97,7 +92,7 @@ def _line(
     result: Result | None,
     ours: Planned | None,
     quantities: Sequence[Quantity],
-    rows: Sequence[Row],
+    rows: Sequence[TableRow],
 ) -> list[str]:
     mine = [row for row in rows if ours is not None and row.belongs_to(ours)]
     cells = [data, name, network]

@@ -14,7 +14,7 @@ from .plan import Planned
 Percent = Annotated[float, Field(ge=0, le=100)]
 
 
-class Row(BaseModel):
+class TableRow(BaseModel):
     """One run of one row of a table; recipe: as it was trained.
 
     Percentages of the test set (`train_clean`: of the training images, during the last epoch); None where nothing was
@@ -43,25 +43,20 @@ class Row(BaseModel):
         return (self.table, self.scale, mine) == (planned.table, planned.scale, wanted)
 
 
-def read_rows(path: Path) -> list[Row]:
+def read_table_rows(path: Path) -> list[TableRow]:
     """Read all rows; none if there is no such file. ValueError names a line that is no row."""
     rows = []
-    for number, line in enumerate(read_lines(path), start=1):
+    for where, line in files.read_lines(path) if path.exists() else ():
         try:
-            rows.append(Row.model_validate_json(line))
+            rows.append(TableRow.model_validate_json(line))
         except ValidationError as error:
             problem = error.errors()[0]
-            where = ".".join(map(str, problem["loc"])) or "it"
-            raise ValueError(f"{path}, line {number}, is no result ({where}: {problem['msg']}): remove it") from None
+            key = ".".join(map(str, problem["loc"])) or "it"
+            raise ValueError(f"{where}, is no result ({key}: {problem['msg']}): remove it") from None
     return rows
 
 
-def read_lines(path: Path) -> list[str]:
-    """Read the lines of a file; none if there is no such file."""
-    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-
-
-def append(path: Path, values: Iterable[dict[str, Any]]) -> None:
+def append_rows(path: Path, values: Iterable[dict[str, Any]]) -> None:
     """Add rows, all at once and flushed to the disk: several runs may share the file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     text = "".join(json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n" for value in values)

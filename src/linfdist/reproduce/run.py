@@ -15,7 +15,7 @@ from ..runs import Run
 from ..training import train
 from .epochs import epoch_times
 from .plan import Planned, Scale, plan
-from .rows import Row, append, read_rows
+from .rows import TableRow, append_rows, read_table_rows
 
 TIMES = 4  # the table of per-epoch times
 
@@ -48,7 +48,7 @@ def jobs(table: int, scale: Scale, seeds: int = 1, only: Sequence[str] = ()) -> 
     return [Job(row, seed) for row in rows if not only or row.name in only for seed in range(count)]
 
 
-def missing(wanted: Sequence[Job], rows: Sequence[Row]) -> list[Job]:
+def missing(wanted: Sequence[Job], rows: Sequence[TableRow]) -> list[Job]:
     """List the jobs that have no row yet."""
     return [
         job for job in wanted if not any(row.belongs_to(job.planned) and row.recipe.seed == job.seed for row in rows)
@@ -62,20 +62,20 @@ def run(
     data_dir: Path | None = None,
     quiet: bool = False,
     tell: Callable[[str], None] = lambda text: None,
-) -> list[Row]:
+) -> list[TableRow]:
     """Do what is missing, one job after the other, and return all rows of the file.
 
     Every run has a folder in `out`, and resumes from its checkpoint if it was stopped.
     """
-    left = missing(wanted, read_rows(rows_file))
+    left = missing(wanted, read_table_rows(rows_file))
     for number, job in enumerate(left, start=1):
         tell(f"{number} of {len(left)}: {job.name}")
         measure = _times if job.planned.table == TIMES else _accuracies
-        append(rows_file, [measure(job, out / job.name, data_dir, quiet).model_dump(exclude_none=True)])
-    return read_rows(rows_file)
+        append_rows(rows_file, [measure(job, out / job.name, data_dir, quiet).model_dump(exclude_none=True)])
+    return read_table_rows(rows_file)
 
 
-def _accuracies(job: Job, folder: Path, data_dir: Path | None, quiet: bool) -> Row:
+def _accuracies(job: Job, folder: Path, data_dir: Path | None, quiet: bool) -> TableRow:
     recipe = job.planned.with_seed(job.seed)
     train(
         recipe, folder, resume=True, data_dir=data_dir, quiet=quiet, evaluate=functools.partial(watch, eps=recipe.eps)
@@ -92,16 +92,16 @@ def _accuracies(job: Job, folder: Path, data_dir: Path | None, quiet: bool) -> R
     )  # fmt: skip
 
 
-def _times(job: Job, folder: Path, data_dir: Path | None, quiet: bool) -> Row:
+def _times(job: Job, folder: Path, data_dir: Path | None, quiet: bool) -> TableRow:
     recipe = job.planned.with_seed(job.seed)
     times = epoch_times(recipe, data_dir)
     by_p = {p: round(seconds, 2) for p, seconds in times.by_p.items()}
     return _row(job, recipe, 0.0, seconds_by_p=by_p, seconds_per_epoch=round(times.mean, 2))
 
 
-def _row(job: Job, recipe: Recipe, hours: float, **measured: object) -> Row:
+def _row(job: Job, recipe: Recipe, hours: float, **measured: object) -> TableRow:
     known = {
         "table": job.planned.table, "row": job.planned.label, "scale": job.planned.scale, "recipe": recipe,
         "hours": round(hours, 3), "machine": in_words(), "date": date.today().isoformat(),
     }  # fmt: skip
-    return Row.model_validate(known | measured)
+    return TableRow.model_validate(known | measured)

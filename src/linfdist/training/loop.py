@@ -17,8 +17,8 @@ from .. import data
 from ..errors import LinfdistError
 from ..files import remove_leftovers, write_atomically
 from ..models import PixelNet, save
-from ..models.saved import FILE as MODEL
 from ..recipes import Recipe
+from ..runs import MODEL
 from . import checkpoint
 from .distributed import Workers, workers
 from .progress import Metrics, Reporter

@@ -6,11 +6,11 @@ from typing import cast
 from torch import Tensor, nn
 
 from ..data import Info
-from ..models import PixelNet, from_config
+from ..models import PixelNet, from_config, load
 from ..models.config import MODELS
 from ..models.grow import grow
 from ..recipes import Recipe
-from ..zoo import load
+from ..zoo import find
 from .losses import LOSSES, Loss
 from .schedule import State
 
@@ -32,7 +32,7 @@ def start_network(recipe: Recipe, info: Info) -> PixelNet:
     if recipe.start is None:
         return network
     try:
-        given = grow(load(recipe.start), network.config, recipe.start_noise)
+        given = grow(load(find(recipe.start)), network.config, recipe.start_noise)
     except (TypeError, ValueError) as error:
         raise ValueError(f"start = {recipe.start!r} cannot become the recipe's network: {error}") from None
     network.load_state_dict(given.state_dict())

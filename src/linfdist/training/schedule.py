@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..recipes import Recipe
-from ..recipes.losses import LOSSES, Geometric, WarmUp
+from ..recipes.losses import DECLARED, Geometric, WarmUp
 
 PRODUCTS = (8, 10, 12, 14, 16, 20, 24, 28, 32)  # exponents that the kernels have as plain products (csrc/series.h)
 
@@ -49,7 +49,7 @@ def state_at(recipe: Recipe, step: int, steps_per_epoch: int) -> State:
     fraction = _clip((epoch - constant) / (recipe.epochs - constant))
     lr = recipe.lr * 0.5 * (1 + math.cos(math.pi * fraction))
 
-    values = {name: _value(recipe, kind, warm_up, ramp) for name, kind in LOSSES[recipe.loss].schedule.items()}
+    values = {name: _value(recipe, kind, warm_up, ramp) for name, kind in DECLARED[recipe.loss].schedule.items()}
     return State(epoch, p, lr, values)
 
 

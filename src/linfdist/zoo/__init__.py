@@ -3,5 +3,4 @@
 from .shelf import card as card
 from .shelf import file as file
 from .shelf import find as find
-from .shelf import load as load
 from .shelf import names as names

@@ -1,12 +1,10 @@
 """Find networks by name in the zoo, or by path. A file of the zoo is the one that its card describes, or is refused."""
 
-import hashlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .. import models
-from ..models import PixelNet
+from ..files import file_sha256
 
 if TYPE_CHECKING:
     from .cards import Card
@@ -36,18 +34,13 @@ def file(name: str, folder: Path | None = None) -> Path:
     path, expected = (folder or FILES) / f"{name}.safetensors", card(name, folder).sha256
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing: the zoo is damaged, install linfdist again")
-    found = hashlib.sha256(path.read_bytes()).hexdigest()
+    found = file_sha256(path)
     if found != expected:
         raise ValueError(
             f"{path} is not what was measured: its sha256 is {found[:12]}…, the card says {expected[:12]}…; "
             "install linfdist again"
         )
     return path
-
-
-def load(source: str | os.PathLike[str], folder: Path | None = None) -> PixelNet:
-    """Load a float network by its name in the zoo, or by the path of its file or of a finished run's folder."""
-    return models.load(find(source, folder))
 
 
 def find(source: str | os.PathLike[str], folder: Path | None = None) -> Path:

@@ -99,7 +99,7 @@ class Plain:
         return self.bounds(*ball(x, reach))
 
     def count_binaries(self) -> int:
-        """As many as a program over all images and classes takes; around one image it is far fewer."""
+        """Count the binaries of a program over all images and classes; around one image there are far fewer."""
         pixels = self.layers[0].weight.shape[1]
         kept = [pieces.keep.sum(1) for pieces in self.bounds(np.zeros(pixels), np.ones(pixels))]
         return int(sum(count[count > 1].sum() for count in kept))
@@ -190,7 +190,7 @@ class _Wanted(NamedTuple):
 
 
 def _wanted(bounds: list[Pieces], prediction: int, rival: int) -> list[_Wanted]:
-    """For the pixels, then for each layer."""
+    """Which outputs are bounded from which side: one entry for the pixels, then one for each layer."""
     classes = np.arange(len(bounds[-1].keep))
     found = [_Wanted(classes == rival, classes == prediction)]
     for pieces in reversed(bounds):

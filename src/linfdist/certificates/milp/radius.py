@@ -43,7 +43,7 @@ def true_radius(network: PixelNet, x: Tensor, time_limit: float = 60.0) -> list[
     """How far each image x (B, C, H, W) in [0, 1] is from the nearest image in [0, 1] of another class.
 
     Branch and bound over linear programs. HiGHS (extra `milp`) solves these; every bound is then checked apart from it,
-    rounding included (`milp_solve`), so the solver's tolerances and errors can make a radius smaller, never too large.
+    rounding included (`minimise`), so the solver's tolerances and errors can make a radius smaller, never too large.
     The program is the network in exact arithmetic; what the network as executed may differ by, E for a logit
     (`rounding_error`), is paid for by counting a class as reached when it comes within 2E of the predicted one.
 
