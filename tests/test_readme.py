@@ -26,6 +26,7 @@ LEFT_OUT = {
     "linfdist export mnist-0.3 --format exact",
     "linfdist certify --exact runs/mnist-0.3/exact.safetensors seven.png > seven.json",
     "linfdist verify seven.json seven.png runs/mnist-0.3/exact.safetensors",
+    "linfdist evaluate runs/mnist-0.3/exact.safetensors --attack pgd",
 }
 # As shown, but into a folder of its own, and without minutes of measuring.
 REPLACED = {
@@ -80,6 +81,7 @@ def test_from_training_to_a_verified_certificate(tmp_path):
     run("linfdist export RUN --format exact --out RUN/exact.safetensors")
     (tmp_path / "seven.json").write_text(run("linfdist certify --exact RUN/exact.safetensors seven.png"))
     run("linfdist verify seven.json seven.png RUN/exact.safetensors")
+    run("linfdist evaluate RUN/exact.safetensors --attack pgd --limit 20")
 
 
 @pytest.mark.parametrize("command", [c for c in commands() if c not in REPLACED])
