@@ -116,3 +116,13 @@ def test_many_images_are_certified_a_few_at_a_time(monkeypatch):
     assert torch.equal(whole.certified, parts.certified)
     assert torch.equal(whole.margin_radius, parts.margin_radius)
     assert len(ld.certify(frozen, x[:0], "0.02").radius) == 0
+
+
+def test_an_exact_network_shows_itself_on_one_line(frozen):
+    assert len(repr(frozen)) < 200
+    assert frozen.sha256[:12] in repr(frozen)
+
+
+def test_a_name_is_not_a_network():
+    with pytest.raises(TypeError, match=r"'mnist-0\.3' is the name of a network: load it first"):
+        ld.certify("mnist-0.3", torch.rand(1, 1, 28, 28), "0.1")

@@ -127,6 +127,12 @@ class FrozenNet:
     facts: Mapping[str, Any] = field(default_factory=dict)
     head: FrozenHead | None = None
 
+    def __repr__(self) -> str:
+        widths = [self.layers[0].weight.shape[1], *(len(layer.bias) for layer in self.layers)]
+        head = "" if self.head is None else f", head of {len(self.head.b1)}"
+        layers = " -> ".join(map(str, widths)) + head
+        return f"FrozenNet(shape={self.shape}, k={self.k}, layers={layers}, sha256={self.sha256[:12]}…)"
+
     def __post_init__(self) -> None:
         """Pruning and the absence of overflow hold for the ranges of the layers: they must be those of the domain."""
         if self.classes < 2:

@@ -1,5 +1,6 @@
 """A network of one's own layers: whatever declares the contract can be certified, attacked and evaluated."""
 
+import os
 from collections.abc import Sequence
 
 from ..nn import LipschitzModule, Logits, Readout, Stack
@@ -31,6 +32,8 @@ def as_network(model: object, shape: Sequence[int]) -> PixelNet:
     """
     if isinstance(model, PixelNet):
         return model
+    if isinstance(model, str | os.PathLike):
+        raise TypeError(f"{os.fspath(model)!r} is the name of a network: load it first, with linfdist.load")
     if not isinstance(model, LipschitzModule):
         raise TypeError(
             f"a {type(model).__name__} cannot be certified, because it declares no Lipschitz constant: take a network "

@@ -14,8 +14,8 @@ from .compact import compress, expand, matrices
 from .config import from_config, members_of
 
 
-def save(network: PixelNet, path: Path, header: Mapping[str, Any], compact: bool = False) -> None:
-    """Write the network, atomically; `header` is kept beside its configuration.
+def save(network: PixelNet, path: str | Path, header: Mapping[str, Any] | None = None, compact: bool = False) -> None:
+    """Write the network, atomically; `header`, plain JSON, is kept beside its configuration.
 
     compact: half the size, by rounding all matrices to 16 bits. That makes another network of the same kind: what
     `load` gives, on every machine the same, is what is to be measured and certified, not what was saved.
@@ -23,10 +23,10 @@ def save(network: PixelNet, path: Path, header: Mapping[str, Any], compact: bool
     if not network.config:
         raise ValueError(f"a {type(network).__name__} cannot be saved: it has no configuration to build it from again")
     tensors: dict[str, Tensor] = network.state_dict()
-    content = {**header, "config": network.config}
+    content = {**(header or {}), "config": network.config}
     if compact:
         tensors, content["steps"] = compress(tensors, matrices(network))
-    save_tensors(path, tensors, content)
+    save_tensors(Path(path), tensors, content)
 
 
 def load(source: str | Path) -> PixelNet:
