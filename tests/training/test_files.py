@@ -53,10 +53,19 @@ def test_a_folder_that_is_not_there_is_an_os_error(tmp_path, write):
 
 
 def test_leftovers_of_one_file_only(tmp_path):
-    for name in (".file.1.tmp", ".file.22.tmp", ".other.1.tmp", "file", "file.tmp"):
+    """Those of processes that are gone; what a process that is alive writes to is left alone."""
+    gone, mine = 2**30, os.getpid()
+    for name in (
+        f".file.{gone}.tmp",
+        f".file.{gone + 1}.tmp",
+        f".file.{mine}.tmp",
+        f".other.{gone}.tmp",
+        "file",
+        "file.tmp",
+    ):
         (tmp_path / name).write_text("")
     remove_leftovers(tmp_path / "file")
-    assert sorted(os.listdir(tmp_path)) == [".other.1.tmp", "file", "file.tmp"]
+    assert sorted(os.listdir(tmp_path)) == sorted([f".file.{mine}.tmp", f".other.{gone}.tmp", "file", "file.tmp"])
 
 
 class Evil:

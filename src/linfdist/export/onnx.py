@@ -111,6 +111,7 @@ def _radius(graph: Graph, network: PixelNet, lipschitz: float) -> None:
         a = 1 - CLOSE
     b = round_up(4 * Fraction(error) * Fraction(UP) ** 2 / twice) if math.isfinite(error) else math.inf
     radius = graph.node("Sub", graph.node("Mul", _gap(graph, torch.float64), number(a)), number(b))
+    radius = graph.node("Min", radius, number(1.0))  # which holds all images
     zero, one = (graph.constant(torch.tensor(value)) for value in (0.0, 1.0))
     inside = graph.node("And", graph.node("GreaterOrEqual", "images", zero), graph.node("LessOrEqual", "images", one))
     positive = graph.node("Greater", radius, number(0.0))  # NaN is neither inside nor positive
