@@ -264,3 +264,12 @@ def test_data_fetch_errors(tmp_path):
     failed = run("fetch", "digits", "--data-dir", tmp_path / "file")
     assert failed.exit_code == 1
     assert "cannot store digits" in failed.output
+
+
+def test_what_a_killed_fetch_has_left_is_removed_even_when_the_set_is_stored(tmp_path):
+    data.fetch("digits", tmp_path)
+    left = [tmp_path / "digits" / name for name in ("fetching-x", f".train.safetensors.{2**30}.tmp")]
+    for folder in left:
+        (folder / "inside").mkdir(parents=True)
+    assert not data.fetch("digits", tmp_path).fresh
+    assert not any(folder.exists() for folder in left)

@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from ..files import replacing
+from ..files import remove_leftovers, replacing
 from .base import Content, Corrupt, Dataset, Info
 
 FORMAT = "linfdist-data-1"
@@ -55,13 +55,16 @@ def lock(place: Path) -> Iterator[None]:
 
 def has_workspaces(place: Path) -> bool:
     """Whether somebody is fetching the data set, or was killed while doing so, in a folder that can be written to."""
-    return os.access(place, os.W_OK) and any(place.glob(f"{_WORK}*"))
+    traces = (f"{_WORK}*", ".*.safetensors.*.tmp")
+    return os.access(place, os.W_OK) and any(trace for pattern in traces for trace in place.glob(pattern))
 
 
 def remove_workspaces(place: Path) -> None:
     """Delete the temporary folders that killed processes have left. Call it under the lock."""
     for left_over in place.glob(f"{_WORK}*"):
         shutil.rmtree(left_over, ignore_errors=True)
+    for split in ("train", "test"):
+        remove_leftovers(place / f"{split}.safetensors")
 
 
 @contextmanager
