@@ -5,10 +5,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from ..files import excerpt, load_tensors, save_tensors
-from ..runs import CHECKPOINT
 from .trainer import Sums, Trainer, no_sums
-
-FILE = CHECKPOINT
 
 
 def save(path: Path, trainer: Trainer, sums: Sums) -> None:

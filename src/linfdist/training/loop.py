@@ -18,7 +18,7 @@ from ..errors import LinfdistError
 from ..files import remove_leftovers, write_atomically
 from ..models import PixelNet, save
 from ..recipes import Recipe
-from ..runs import MODEL
+from ..runs import CHECKPOINT, METRICS, MODEL, RECIPE
 from . import checkpoint
 from .distributed import Workers, workers
 from .progress import Metrics, Reporter
@@ -62,17 +62,17 @@ def train(
                 raise FileExistsError(f"{out} holds a finished run: choose another folder, or remove it")
             _same_recipe(recipe, out)
             if me.first:
-                (out / checkpoint.FILE).unlink(missing_ok=True)  # killed after the model, before these
+                (out / CHECKPOINT).unlink(missing_ok=True)  # killed after the model, before these
                 remove_leftovers(out / MODEL)
             return out
-        if checkpoint.is_there(out / checkpoint.FILE) and not resume:
+        if checkpoint.is_there(out / CHECKPOINT) and not resume:
             raise FileExistsError(f"{out} holds an unfinished run: add --resume to continue, or choose another folder")
         try:
             run = _Run(recipe, out, me, data_dir)
             run.restore_or_start()
             run.go(quiet, tensorboard, evaluate, checkpoint_seconds)
         except Diverged as error:
-            kept = (out / checkpoint.FILE).exists()
+            kept = (out / CHECKPOINT).exists()
             hint = "the last checkpoint is from before this step" if kept else "there is no checkpoint yet"
             raise Diverged(f"{error}; {hint}.", error.step) from None
         except RuntimeError as error:
@@ -91,21 +91,21 @@ class _Run:
     def __init__(self, recipe: Recipe, out: Path, me: Workers, data_dir: Path | None) -> None:
         self.out, self.me = out, me
         train_set, info = data.load(recipe.data, split="train", data_dir=data_dir), data.info(recipe.data)
-        self.trainer = Trainer(recipe, train_set, info, me, resumed=checkpoint.is_there(out / checkpoint.FILE))
+        self.trainer = Trainer(recipe, train_set, info, me, resumed=checkpoint.is_there(out / CHECKPOINT))
 
     def restore_or_start(self) -> None:
         """Resume from the last checkpoint if there is one, else begin the folder."""
-        path, trainer = self.out / checkpoint.FILE, self.trainer
+        path, trainer = self.out / CHECKPOINT, self.trainer
         if checkpoint.is_there(path):
             _same_recipe(trainer.recipe, self.out)
             checkpoint.load(path, trainer)
         elif self.me.first:
             self.out.mkdir(parents=True, exist_ok=True)
-            write_atomically(self.out / "recipe.json", trainer.recipe.model_dump_json(indent=2) + "\n")
+            write_atomically(self.out / RECIPE, trainer.recipe.model_dump_json(indent=2) + "\n")
         if self.me.sum({"step": trainer.done})["step"] != trainer.done * self.me.world:
             raise ValueError(f"the processes do not see the same checkpoint: {self.out} must be a folder they share")
         if self.me.first:
-            for name in ("recipe.json", "metrics.jsonl", checkpoint.FILE, MODEL):
+            for name in (RECIPE, METRICS, CHECKPOINT, MODEL):
                 remove_leftovers(self.out / name)
 
     def save(self) -> None:
@@ -113,12 +113,12 @@ class _Run:
         self.trainer.check_weights()  # a bad checkpoint must not replace a good one
         sums = self.me.sum(self.trainer.sums)
         if self.me.first:
-            checkpoint.save(self.out / checkpoint.FILE, self.trainer, sums)
+            checkpoint.save(self.out / CHECKPOINT, self.trainer, sums)
 
     def go(self, quiet: bool, tensorboard: bool, evaluate: Evaluate | None, checkpoint_seconds: float) -> None:
         """Do all remaining steps, then write the finished model."""
         first, trainer, recipe = self.me.first, self.trainer, self.trainer.recipe
-        metrics = Metrics(self.out / "metrics.jsonl", trainer.done) if first else None
+        metrics = Metrics(self.out / METRICS, trainer.done) if first else None
         writer = _tensorboard(self.out, trainer.done) if tensorboard and first else None
         reporter = Reporter(recipe.name, trainer.total, trainer.done, recipe.batch_size, show=first, quiet=quiet)
         if self.me.world > 1:
@@ -155,7 +155,7 @@ class _Run:
         network = trainer.finish()
         if first:
             save(network, self.out / MODEL, {"recipe": recipe.name})
-            (self.out / checkpoint.FILE).unlink(missing_ok=True)
+            (self.out / CHECKPOINT).unlink(missing_ok=True)
 
     def end_epoch(self, state: State, reporter: Reporter, evaluate: Evaluate | None, seconds: float) -> dict[str, Any]:
         """Return the row of the epoch that ends here; `state` is that of its last step."""
@@ -188,9 +188,9 @@ def _describe(state: State, loss: float, sums: Sums) -> str:
 
 def _same_recipe(recipe: Recipe, out: Path) -> None:
     try:
-        if not (out / "recipe.json").is_file():  # a pipe would be waited for
+        if not (out / RECIPE).is_file():  # a pipe would be waited for
             raise ValueError("it is not there, or no file")
-        kept = json.loads((out / "recipe.json").read_text(encoding="utf-8"))
+        kept = json.loads((out / RECIPE).read_text(encoding="utf-8"))
         if not isinstance(kept, dict):
             raise ValueError("not a JSON object")
     except (OSError, ValueError) as error:
