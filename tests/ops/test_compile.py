@@ -124,6 +124,7 @@ def test_a_bad_p_is_still_an_error(counter):
         compiled(x, w, torch.tensor(0.5))
 
 
+@pytest.mark.slow  # a minute of torch's own compiler: what reaches it is traced by the tests above
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_code_generation():
     """The default compiler, with element-wise work around the distance to fuse."""

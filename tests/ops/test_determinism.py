@@ -95,9 +95,10 @@ def test_at_inf_backends_give_the_same_values(monkeypatch):
 
 
 @needs_native
+@pytest.mark.slow
 @pytest.mark.parametrize("isa", INSTRUCTION_SETS[1:])
 def test_every_instruction_set_passes_the_tests_of_the_ops(isa):
-    """The best one has passed them in this process."""
+    """The best one has passed them in this process; tests/emulated compares all with the definitions each time."""
     files = ["inf_dist", "p_dist", "box_dist", "conv", "shapes", "nonfinite"]
     run = python(
         "-m", "pytest", "-q", "-k", "native", *(f"tests/ops/test_{name}.py" for name in files),

@@ -281,9 +281,10 @@ def test_threads_do_not_matter(either):
 
 
 @needs_native
+@pytest.mark.slow
 @pytest.mark.parametrize("isa", [] if native.missing() else native.isas()[1:])
 def test_every_instruction_set(isa):
-    """The best one has passed in this process."""
+    """The best one has passed in this process; tests/emulated compares all of them with the definitions each time."""
     run = python("-m", "pytest", "-q", "-k", "native and not every", "tests/ops/test_exact.py", LINFDIST_ISA=isa)
     assert run.returncode == 0, run.stdout[-3000:]
 

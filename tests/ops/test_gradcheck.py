@@ -9,6 +9,7 @@ from torch.autograd import gradcheck
 import linfdist as ld
 
 CONVOLUTION = {"stride": (2, 1), "padding": (1, 2), "dilation": (1, 2), "groups": 2}
+IMAGES, KERNELS = (2, 4, 3, 4), (4, 2, 2, 2)  # small: each number costs two forward passes
 
 
 def leaf(*shape: int) -> torch.Tensor:
@@ -22,7 +23,7 @@ def test_dist(backend, p):
 
 @pytest.mark.parametrize("p", [1.5, 8, math.inf])
 def test_dist_conv2d(backend, p):
-    assert gradcheck(lambda x, w: ld.dist_conv2d(x, w, p, **CONVOLUTION), (leaf(2, 4, 5, 6), leaf(6, 2, 3, 2)))
+    assert gradcheck(lambda x, w: ld.dist_conv2d(x, w, p, **CONVOLUTION), (leaf(*IMAGES), leaf(*KERNELS)))
 
 
 def test_dist_box(backend):
@@ -32,6 +33,6 @@ def test_dist_box(backend):
 
 
 def test_dist_box_conv2d(backend):
-    lower, w = leaf(2, 4, 5, 6), leaf(6, 2, 3, 2)
+    lower, w = leaf(*IMAGES), leaf(*KERNELS)
     upper = (lower + torch.rand_like(lower)).detach().requires_grad_()
     assert gradcheck(lambda l, u, k: ld.dist_box_conv2d(l, u, k, **CONVOLUTION), (lower, upper, w))  # noqa: E741
