@@ -69,7 +69,7 @@ Theorem byte_neuron_same : forall n b x, inside b x ->
   byte_dist (byte_row (nearest (weights n) b) (weights n) b) (above b x) = fire n x - fst (fire_box n b).
 Proof.
   intros n b x H. rewrite byte_dist_excess; [|apply nearest_nonneg|exact H].
-  pose proof (dist_enclosed (weights n) b x H). unfold fire, fire_box. cbn. lia.
+  pose proof (dist_enclosed (weights n) b x H). rewrite fire_box_spec. unfold fire. cbn. lia.
 Qed.
 
 Theorem byte_layer_same : forall l b x, inside b x ->
@@ -105,7 +105,7 @@ Qed.
 Theorem steps_do_not_grow : forall l b, in_steps b -> in_steps (layer_box l b).
 Proof.
   intros l b H. unfold in_steps, layer_box. apply Forall_forall. intros r Hr. apply in_map_iff in Hr as (n & <- & _).
-  pose proof (width_does_not_grow (weights n) b H). unfold fire_box. cbn. lia.
+  pose proof (width_does_not_grow (weights n) b H). rewrite fire_box_spec. cbn. lia.
 Qed.
 
 Definition byte_sides (s : option Z * option Z) : Prop :=

@@ -124,15 +124,17 @@ Qed.
 
 (** ** What a file must satisfy, and readers without masks *)
 
-(** How far the middle of an input's range can be from the input, at most, over the entries that were left out. *)
-Fixpoint left_out (w : row) (b : box) : Z :=
+(** The widest range of an input whose entry was left out. *)
+Fixpoint widest (w : row) (b : box) : Z :=
   match w, b with
-  | None :: w, r :: b => Z.max ((snd r - fst r + 1) / 2) (left_out w b)
-  | Some _ :: w, _ :: b => left_out w b
+  | None :: w, r :: b => Z.max (snd r - fst r) (widest w b)
+  | Some _ :: w, _ :: b => widest w b
   | _, _ => 0
   end.
 
-(** docs/format.md: what was left out cannot win. *)
+(** docs/format.md: what was left out cannot win. ⌈(high − low)/2⌉ is how far an input can be from the middle of its
+    range; the widest range decides. *)
+Definition left_out (w : row) (b : box) : Z := (widest w b + 1) / 2.
 Definition lossless (n : neuron) (b : box) : bool := left_out (weights n) b <=? nearest (weights n) b.
 
 (** The row of a reader without masks: the middle of its input's range stands for every entry that was left out. *)
@@ -147,15 +149,17 @@ Fixpoint dense_row (w : row) (b : box) : row :=
 Definition dense_layer (l : layer) (b : box) : layer :=
   Layer (bits l) (map (fun n => Neuron (dense_row (weights n) b) (bias n)) (neurons l)).
 
+(** [lia] may divide by constants. *)
+Ltac Zify.zify_post_hook ::= Z.div_mod_to_equations.
+
 Lemma far_middle : forall r, far r ((fst r + snd r) / 2) <= (snd r - fst r + 1) / 2.
 Proof.
-  intros [l h]. unfold far. cbn. pose proof (Z.div_mod (l + h) 2 ltac:(lia)). pose proof (Z.mod_pos_bound (l + h) 2 ltac:(lia)).
-  pose proof (Z.div_mod (h - l + 1) 2 ltac:(lia)). pose proof (Z.mod_pos_bound (h - l + 1) 2 ltac:(lia)). lia.
+  intros r. unfold far. lia.
 Qed.
 
 Lemma dense_leaves_out : forall floor w b, length w = length b -> left_out w b <= floor -> leaves_out floor (dense_row w b) w b.
 Proof.
-  intros floor. induction w as [|[w0|] w IH]; intros [|r b] Hl H; cbn in *; try discriminate; auto.
+  intros floor. unfold left_out. induction w as [|[w0|] w IH]; intros [|r b] Hl H; cbn in *; try discriminate; auto.
   pose proof (far_middle r). split; [lia | apply IH; lia].
 Qed.
 

@@ -139,14 +139,13 @@ Proof.
   intros m. induction w as [|[w0|] w IH]; intros [|r b] Hb Hw; cbn in *; auto; apply andb_prop in Hb as [Hr Hb].
   - apply andb_prop in Hw as [-> Hw]. apply (IH b Hb Hw).
   - fold (small_row m (dense_row w b)). rewrite (IH b Hb Hw), andb_true_r. apply andb_prop in Hr as [Hr _]. apply andb_prop in Hr as [Hl Hh].
-    unfold small in *. apply Z.leb_le in Hl, Hh. apply Z.leb_le.
-    pose proof (Z.div_mod (fst r + snd r) 2 ltac:(lia)). pose proof (Z.mod_pos_bound (fst r + snd r) 2 ltac:(lia)). lia.
+    unfold small in *. apply Z.leb_le in Hl, Hh. apply Z.leb_le. lia.
 Qed.
 
 Lemma farthest_dense_row : forall w b, farthest (dense_row w b) b <= Z.max (farthest w b) (left_out w b).
 Proof.
-  induction w as [|[w0|] w IH]; intros [|r b]; cbn; try lia; specialize (IH b); [lia|].
-  pose proof (far_middle r). lia.
+  unfold left_out. induction w as [|[w0|] w IH]; intros [|r b]; cbn [farthest dense_row widest]; try lia;
+    specialize (IH b); [lia|]. pose proof (far_middle r). lia.
 Qed.
 
 Lemma nearest_below_farthest : forall w b x, inside b x -> nearest w b <= farthest w b.

@@ -267,7 +267,7 @@ Proof.
     eapply Forall2_map; [|apply blocks_related, H]. intros r q Hr. apply totalQ_enclosed in Hr.
     apply mulQ_enclosed; [exact Hw | exact Hr].
   - unfold layer_box, insideQ. induction (neurons l) as [|n ns IH]; constructor; [|exact IH].
-    pose proof (distQ_enclosed (weights n) b y H). unfold in_rangeQ, fire_box, fireQ. cbn [fst snd].
+    pose proof (distQ_enclosed (weights n) b y H). rewrite fire_box_spec. unfold in_rangeQ, fireQ. cbn [fst snd].
     rewrite !to_q_add. lra.
   - rewrite (Forall2_length _ _ _ _ _ H). eapply Forall2_map; [|apply pieces_related, H].
     intros. apply totalQ_enclosed. assumption.

@@ -103,12 +103,15 @@ let parse ~space text =
     take "\"";
     String.sub text first (!place - 1 - first)
   in
-  let rec items close one = if took close then [] else
-    let first = one () in
-    let rest = ref [ first ] in
-    while not (took close) do take (after ","); rest := one () :: !rest done;
-    List.rev !rest
-  and value depth () =
+  let items close one =
+    let found = ref [] in
+    if not (took close) then begin
+      found := [ one () ];
+      while not (took close) do take (after ","); found := one () :: !found done
+    end;
+    List.rev !found
+  in
+  let rec value depth () =
     if depth > deepest then wrong "too many objects and lists are inside each other";
     if took "null" then Null else if took "true" then Bool true else if took "false" then Bool false
     else if next_is "\"" then Text (quoted ())
