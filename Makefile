@@ -9,7 +9,7 @@ pytest := OMP_NUM_THREADS=1 $(bin)/python -m pytest -q -n auto --dist worksteal
 native_sources := CMakeLists.txt $(wildcard csrc/*.* csrc/*/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-all soak bench pages lint docs demo clean
+.PHONY: help setup test test-all soak prove bench pages lint docs demo clean
 
 help:  ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name text; do printf '  make %-9s %s\n' "$$name" "$$text"; done
@@ -40,6 +40,9 @@ test-all: setup  ## all tests
 
 soak: setup  ## an hour of attacks on certificates and of killed commands; counts in build/soak/soak.json
 	$(bin)/python -m tools.soak --minutes 60 --seed 0
+
+prove:  ## compile the proofs with Coq, refuse axioms, build the proved checker into build/proofs
+	@$(MAKE) --no-print-directory -C proofs
 
 bench: setup  ## measure the engine on this machine, into BENCH_JSON
 	@mkdir -p $(dir $(BENCH_JSON))
