@@ -1,8 +1,8 @@
 (* checker NETWORK [CERTIFICATES IMAGES]
 
    NETWORK is an exact network. CERTIFICATES has one certificate a line, in the form of Python's json.dumps. IMAGES has the
-   images, one after the other, each as its sha256 is formed: "C,H,W:" and its pixels. One verdict is printed a line, or
-   "valid" for a network alone; the exit code is 0 if nothing was refused, else 1. *)
+   images, one after the other, each as its sha256 is formed: "C,H,W:" and its pixels. Printed is "valid" for the network,
+   then one verdict a line; the exit code is 0 if nothing was refused, else 1. *)
 
 open Json
 
@@ -90,11 +90,12 @@ let () =
         let net = Network.read (read path) in
         let lines = List.filter (( <> ) "") (String.split_on_char '\n' (read certificates)) and images = images net (read pixels) in
         if List.length lines <> List.length images then refuse "there are %d certificates for %d images" (List.length lines) (List.length images);
-        let verdicts = List.map2 (fun image line -> let v = verdict net image line in print_endline v; v) images lines in
-        if List.exists (( <> ) "proved") verdicts then exit 1
+        print_endline "valid";
+        let judged image line = let said = verdict net image line in print_endline said; said = "proved" in
+        if List.mem false (List.map2 judged images lines) then exit 1
     | _ -> prerr_endline "usage: checker NETWORK [CERTIFICATES IMAGES]"; exit 2
   with
   | Wrong why -> refused why
   | Unix.Unix_error (error, _, path) -> refused (Printf.sprintf "%s: %s" path (Unix.error_message error))
   | Sys_error why -> refused why
-  | Stack_overflow -> refused "it is too large for the stack: raise it with `ulimit -s`"
+  | Stack_overflow -> refused "it is too large for the stack: raise the limit with `ulimit -s`"

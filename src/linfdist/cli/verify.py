@@ -7,6 +7,7 @@ import typer
 
 from linfdist.data import read_image
 from linfdist.errors import LinfdistError
+from linfdist.exact import proved as checker
 from linfdist.exact.images import read_certificate
 from linfdist.exact.twin import read, sha256_of
 from linfdist.exact.twin import verify as check
@@ -18,12 +19,23 @@ def verify(
     certificate: Annotated[Path, typer.Argument(metavar="CERT.json", help="Written by certify --exact.")],
     image: Annotated[Path, typer.Argument(metavar="IMAGE", help="The image it is about.")],
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="Written by export --format exact.")],
+    proved: Annotated[
+        bool, typer.Option("--proved", help="Ask the checker that was proved correct, too; `make prove` builds it.")
+    ] = False,
 ) -> None:
-    """Compute a certificate again, with numpy alone and in a few lines, and compare; exit code 1 where it is wrong."""
+    """Compute a certificate again, with numpy alone and in a few lines, and compare; exit code 1 where it is wrong.
+
+    With --proved, a second program computes it again: one whose soundness is a theorem that Coq has checked.
+    """
+    if proved:
+        checker.find()
     try:
         pixels = read_image(image, read(model)[0]["shape"][0]).numpy()
         found = read_certificate(certificate, sha256_of(pixels))
         check(found, pixels, model)
+        if proved:
+            checker.verify(found, pixels, model)
     except (LinfdistError, OSError, ValueError) as error:
         raise fail(f"refused: {explain(error)}") from None
-    say(f"verified: class {found['class']} for all images of the domain within {found['levels']} levels of {image}")
+    how = "verified, also by the proved checker" if proved else "verified"
+    say(f"{how}: class {found['class']} for all images of the domain within {found['levels']} levels of {image}")

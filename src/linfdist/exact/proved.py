@@ -20,23 +20,31 @@ from ..errors import LinfdistError
 
 VARIABLE = "LINFDIST_CHECKER"
 BUILT = Path(__file__).parents[3] / "build" / "proofs" / "checker"  # of a checkout, by `make prove`
+PROVED, VALID = "proved", "valid"
 
 
 class NoChecker(LinfdistError, FileNotFoundError):
     """The proved checker was not built here."""
 
 
-def checker() -> Path:
-    """The program: what the environment variable LINFDIST_CHECKER names, else what `make prove` built."""
+def find() -> Path:
+    """The program: what the environment variable LINFDIST_CHECKER names, else what `make prove` built; or NoChecker."""
     named = os.environ.get(VARIABLE)
     path = Path(named) if named else BUILT
     if path.is_file() and os.access(path, os.X_OK):
         return path
-    where = f"{VARIABLE} names {named}, which is no program" if named else "it was not built here"
+    why = f"{VARIABLE} names {named}, which is no program" if named else "it was not built here"
     raise NoChecker(
-        f"the proved checker is missing: {where}. Run `make prove` in a checkout of linfdist (it needs Debian's coq and "
-        f"ocaml), or let {VARIABLE} name a built one; without --proved, numpy verifies certificates"
+        f"the proved checker is missing: {why}. Run `make prove` in a checkout of linfdist (it takes Debian's packages "
+        f"coq and ocaml), or let {VARIABLE} name one that was built; without --proved, numpy verifies certificates"
     )
+
+
+def verify(certificate: dict[str, Any], image: NDArray[np.uint8], model: Path) -> None:
+    """ValueError, with the reason, unless the program accepts the certificate of this image (C, H, W)."""
+    (verdict,) = judge([certificate], [image], model)
+    if verdict != PROVED:
+        raise ValueError(f"the proved checker says {verdict}")
 
 
 def judge(certificates: Sequence[dict[str, Any]], images: Sequence[NDArray[np.uint8]], model: Path) -> list[str]:
@@ -44,30 +52,30 @@ def judge(certificates: Sequence[dict[str, Any]], images: Sequence[NDArray[np.ui
 
     ValueError if the network is refused, or an image has another shape than it takes.
     """
-    program = checker()
     with tempfile.TemporaryDirectory() as folder:
         lines, pixels = Path(folder) / "certificates", Path(folder) / "images"
         lines.write_text("".join(json.dumps(each) + "\n" for each in certificates))
-        pixels.write_bytes(b"".join(_as_hashed(image) for image in images))
-        verdicts = _run(program, model, lines, pixels)
-    if len(verdicts) != len(certificates):  # the network itself, or the shape of an image
-        raise ValueError(f"{model}: {verdicts[0].removeprefix('refused: ')}")
+        pixels.write_bytes(b"".join(as_hashed(image) for image in images))
+        head, *verdicts = _run(model, lines, pixels)
+    if head != VALID:
+        raise ValueError(f"{model}: the proved checker says {head}")
     return verdicts
 
 
-def accepts(model: Path) -> str:
+def judge_network(model: Path) -> str:
     """What the program says about a network alone: "valid", or "refused: " and the reason."""
-    return _run(checker(), model)[0]
+    return _run(model)[0]
 
 
-def _run(program: Path, *arguments: Path) -> list[str]:
-    done = subprocess.run([program, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    verdicts = done.stdout.splitlines()
-    if done.returncode not in (0, 1) or not verdicts:
-        raise RuntimeError(f"{program} failed with exit code {done.returncode}: {done.stderr.strip()[:300]}")
-    return verdicts
-
-
-def _as_hashed(image: NDArray[np.uint8]) -> bytes:
+def as_hashed(image: NDArray[np.uint8]) -> bytes:
     """The bytes whose sha256 is the image's."""
     return (",".join(map(str, image.shape)) + ":").encode() + image.tobytes()
+
+
+def _run(*arguments: Path) -> list[str]:
+    program = find()
+    done = subprocess.run([program, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    said = done.stdout.splitlines()
+    if done.returncode not in (0, 1) or not said:
+        raise RuntimeError(f"{program} failed with exit code {done.returncode}: {done.stderr.strip()[:300]}")
+    return said
