@@ -15,17 +15,22 @@ exception Wrong of string
 let wrong text = raise (Wrong text)
 let deepest = 32  (* more than any value that is allowed has *)
 
-(* The number as Python writes it: the fewest digits that read back as the same float64. *)
+(* The number as Python writes it: the fewest digits that read back as the same float64, and of these the nearest. Below a
+   power of two floats are closer together than above, so there the next decimal may read back where the nearest does
+   not. *)
 let shortest x =
-  let rec digits n =
-    let text = Printf.sprintf "%.*e" n x in
-    if n >= 16 || float_of_string text = x then text else digits (n + 1)
+  let size = Float.abs x in
+  let rec search n =  (* n digits after the first: the digits as a whole number, and the exponent of the first *)
+    let text = Printf.sprintf "%.*e" n size in
+    let mark = String.index text 'e' in
+    let digits = int_of_string (String.concat "" (String.split_on_char '.' (String.sub text 0 mark))) in
+    let exponent = int_of_float (float_of_string (String.sub text (mark + 1) (String.length text - mark - 1))) in
+    let reads_back digits = float_of_string (Printf.sprintf "%de%d" digits (exponent - n)) = size in
+    if n >= 16 || reads_back digits then (string_of_int digits, exponent)
+    else if reads_back (digits + 1) then (string_of_int (digits + 1), exponent)
+    else search (n + 1)
   in
-  let text = digits 0 in
-  let mark = String.index text 'e' in
-  let exponent = int_of_string (String.concat "" (String.split_on_char '+' (String.sub text (mark + 1) (String.length text - mark - 1)))) in
-  let sign, mantissa = if text.[0] = '-' then ("-", String.sub text 1 (mark - 1)) else ("", String.sub text 0 mark) in
-  let all = String.concat "" (String.split_on_char '.' mantissa) in
+  let all, exponent = search 0 in
   let n = String.length all in
   let plain =
     if exponent < -4 || exponent >= 16 then
@@ -35,7 +40,7 @@ let shortest x =
     else if n <= exponent + 1 then all ^ String.make (exponent + 1 - n) '0' ^ ".0"
     else String.sub all 0 (exponent + 1) ^ "." ^ String.sub all (exponent + 1) (n - exponent - 1)
   in
-  sign ^ plain
+  (if Float.sign_bit x then "-" else "") ^ plain
 
 let number text =
   let size = String.length text in
