@@ -24,20 +24,23 @@ Definition domain_valid (net : network) : bool :=
 
 Definition sizes_valid (net : network) : bool :=
   let '(c, h, w) := shape net in
-  let least := match crop_to net with Some side => side | None => Nat.min h w end in
-  (scale net <=? 7)%nat && (1 <=? least)%nat && (least <=? Nat.min h w)%nat &&
+  let side := match crop_to net with Some side => side | None => Nat.min h w end in
+  let outputs := length (last (map neurons (layers net)) []) in
+  let most := 255 * 2 ^ Z.of_nat (scale net) in
+  (scale net <=? 7)%nat && (1 <=? side)%nat && (side <=? Nat.min h w)%nat &&
   match clip_to net with
-  | Some (low, high) => (0 <=? low) && (low <=? high) && (high <=? 255 * 2 ^ Z.of_nat (scale net))
+  | Some (low, high) => (0 <=? low) && (low <=? high) && (high <=? most)
   | None => true
   end &&
   match pool_by net with
   | Some (sizes, steps) =>
-      forallb (fun s => (1 <=? s)%nat && (s <=? least)%nat && (Z.pos steps mod Z.of_nat (s * s) =? 0)) sizes
+      (most * Z.pos steps <=? limit 32) &&
+      forallb (fun s => (1 <=? s)%nat && (s <=? side)%nat && (Z.pos steps mod Z.of_nat (s * s) =? 0)) sizes
   | None => true
   end &&
   match per_class net with
-  | Some count => (2 <=? count)%nat && (length (last (map neurons (layers net)) []) mod count =? 0)%nat
-  | None => true
+  | Some count => (2 <=? count)%nat && (outputs mod count =? 0)%nat && (2 <=? outputs / count)%nat
+  | None => (2 <=? outputs)%nat
   end.
 
 Definition network_valid (net : network) : bool :=

@@ -183,7 +183,7 @@ let read data =
     layers = List.mapi (layer data start tensors) stages.dists;
     per_class = Option.map nat stages.count; domain = ranges } in
   if not (Proved.network_valid proved) then
-    refuse "its numbers do not fit together: a layer has other inputs than the stage before it gives, a neuron without entries, values that its type cannot hold, or left out what could win";
+    refuse "its numbers do not fit together: fewer than two classes, a layer with other inputs than the stage before it gives, a neuron without entries, values that a type cannot hold, or something left out that could win";
   let whole_cube = String.for_all (( = ) '\000') lower && String.for_all (( = ) '\255') upper in
   let domain_sha256 = if whole_cube then None else Some (Sha256.hex (shape_text [ 2 * c; h; w ] ^ lower ^ upper)) in
   { proved; shape; sha256; domain_sha256 }
