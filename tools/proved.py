@@ -48,7 +48,7 @@ def main() -> int:
     options = parser.parse_args()
 
     frozen, images = exact.load(options.network), ld.data.load(options.data, split="test").images
-    twin.read = cache(twin.read)  # type: ignore[assignment]  # which verify would do for every certificate
+    twin.read = cache(twin.read)  # which verify would do for every certificate
     rng, seconds, differ = random.Random(options.first), 0.0, 0
     counts = {"genuine, accepted": 0, "genuine, refused": 0, "wrong, accepted": 0, "wrong, refused": 0}
     started = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
@@ -61,7 +61,8 @@ def main() -> int:
         ]
         changed = [(wrong(certificate, rng), image) for certificate, image in pairs[::WRONG_EVERY]]
         begun = time.perf_counter()
-        verdicts = proved.judge(*zip(*pairs, *changed, strict=True), options.network)  # type: ignore[arg-type]
+        certificates, pixels = zip(*pairs, *changed, strict=True)
+        verdicts = proved.judge(certificates, pixels, options.network)
         seconds += time.perf_counter() - begun
         for number, ((certificate, image), verdict) in enumerate(zip(pairs + changed, verdicts, strict=True)):
             accepted = verdict == "proved"

@@ -1,4 +1,4 @@
-"""The proved checker and the numpy twin give the same verdict: on networks, on certificates, on what was changed in them."""
+"""The proved checker and the numpy twin give the same verdict, on networks and certificates, changed ones above all."""
 
 import copy
 import json

@@ -23,7 +23,7 @@ BUILT = Path(__file__).parents[3] / "build" / "proofs" / "checker"  # of a check
 PROVED, VALID = "proved", "valid"
 
 
-class NoChecker(LinfdistError, FileNotFoundError):
+class NoChecker(LinfdistError, RuntimeError):
     """The proved checker was not built here."""
 
 
