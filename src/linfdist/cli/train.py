@@ -1,6 +1,5 @@
 """`linfdist train`: train a network by a recipe, into the folder of a run."""
 
-import functools
 from pathlib import Path
 from typing import Annotated
 
@@ -39,7 +38,7 @@ def train(
         data_dir=data_dir,
         quiet=quiet,
         tensorboard=tensorboard,
-        evaluate=functools.partial(watch, eps=recipe.eps),
+        evaluate=watch(recipe),
     )
     if is_first():
         say(f"{folder} was finished before" if finished else f"finished: {folder}")
