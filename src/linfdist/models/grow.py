@@ -29,7 +29,8 @@ def grow(network: PixelNet, config: Mapping[str, Any], noise: float = 0.0, image
         if name not in GROW:
             raise TypeError(f"a {name or type(network).__name__} cannot grow: only {', '.join(GROW)} can")
     if (network.config["class"], config["class"]) == ("DistNet", "DistNetMLP"):
-        network = add_head(network, config["head"], images)
+        shallower = config["depth"] < network.config["depth"]
+        network = replace_last(network, config["head"]) if shallower else add_head(network, config["head"], images)
     factor = _factor(network, config, "width")
     if factor > 1:
         network = widen(network, factor, noise)
@@ -44,7 +45,7 @@ def grow(network: PixelNet, config: Mapping[str, Any], noise: float = 0.0, image
         changes = ", ".join(f"{key}: {found.get(key)!r} there, {config[key]!r} here" for key in different)
         raise ValueError(
             f"it has another shape ({changes}), and can only become deeper, become wider or get more neurons per class "
-            "by a whole factor, or get a head on top of its last layer"
+            "by a whole factor, or get a head on top of its last layer, or in place of it"
         )
     return network
 
@@ -70,7 +71,7 @@ def add_head(network: PixelNet, hidden: int, images: Tensor | None = None) -> Pi
     cross-entropy has something to tell them apart by. Without images, logits are about those of the plain network.
     """
     if not isinstance(network, DistNet) or network.config["depth"] < 2:
-        raise TypeError("only a DistNet with hidden layers can get a head in place of its last layer")
+        raise TypeError("only a DistNet with hidden layers can get a head on top of its last layer")
     last, width, classes = network.last, network.config["width"], network.classes
     if len(last.weight) > width or classes > hidden:
         raise ValueError(
@@ -112,6 +113,17 @@ def add_head(network: PixelNet, hidden: int, images: Tensor | None = None) -> Pi
     second.weight.zero_()
     second.weight[:, :classes].fill_diagonal_(gain / slope * math.sqrt(second.in_features))
     return headed.eval()
+
+
+@torch.no_grad()
+def replace_last(network: PixelNet, hidden: int) -> PixelNet:
+    """The hidden layers of a plain network, which make the same features, below a random head, which has to learn."""
+    if not isinstance(network, DistNet) or network.config["depth"] < 2:
+        raise TypeError("only a DistNet with hidden layers can get a head in place of its last layer")
+    config = {key: value for key, value in network.config.items() if key != "per_class"}  # of the last layer
+    headed = from_config({**config, "class": "DistNetMLP", "depth": config["depth"] - 1, "head": hidden})
+    headed.body.load_state_dict(network.body.state_dict())
+    return headed
 
 
 @torch.no_grad()
