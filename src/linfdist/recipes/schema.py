@@ -106,6 +106,7 @@ class Recipe(BaseModel):
 
     pad: int = Field(0, ge=0, description="pixels of padding before the random crops of training")
     pad_mode: Literal["zero", "edge"] = Field("zero", description="what the padding holds")
+    pad_share: Share = Field(1.0, description="share of the images with a random crop; the others keep their place")
     flip: bool = Field(False, description="random horizontal flips in training")
     crop: Whole | None = Field(None, description="size of the crop that the network sees; random in training")
 
@@ -185,6 +186,7 @@ class Recipe(BaseModel):
             "head": (ENDINGS[self.model] != "head", f"model = {self.model!r} has no head"),
             "start_noise": (self.start is None, "there is no start"),
             "pad_mode": (self.pad == 0, "pad = 0"),
+            "pad_share": (self.pad == 0 and self.crop is None, "pad = 0"),
             "weight_decay": (self.decay == "none", "decay = 'none'"),
             "average": (self.e3 + self.e4 == 0, "e3 = 0"),
             "box_threshold": (self.e4 == 0, "e4 = 0"),

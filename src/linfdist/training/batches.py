@@ -24,7 +24,7 @@ class Batches:
         if recipe.batch_size > len(images):
             raise ValueError(f"batch_size={recipe.batch_size} is larger than the {len(images)} training images")
         self.images, self.labels, self.recipe, self.workers = images, labels, recipe, workers
-        self.augmentation = Augment(pad=recipe.pad, pad_mode=recipe.pad_mode, flip=recipe.flip, crop=recipe.crop)
+        self.augmentation = Augment(recipe.pad, recipe.pad_mode, recipe.flip, recipe.crop, recipe.pad_share)
         self.steps_per_epoch = len(images) // recipe.batch_size
         self._epoch, self._order = -1, torch.empty(0, dtype=torch.int64)
 
