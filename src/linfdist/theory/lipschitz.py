@@ -29,6 +29,7 @@ def lipschitz_bound(model: PixelNet, p: float) -> float:
     return bound * (math.prod(shape) ** (1 / p) if model.readout.holds_distances else 1.0)
 
 
+@torch.enable_grad()
 def measured_lipschitz(model: PixelNet, images: Tensor, p: float) -> float:
     """Find the largest ℓ1 norm of a logit's gradient at these images (B, C, H, W), in pixels, with ℓp distances.
 
