@@ -124,6 +124,7 @@ def nothing(x):
         (lambda x: 1.2 * x[:, 0], [(0, 1)], 0.1, "not 1-Lipschitz.*divide it by 1.2"),
         (lambda x: x.sum(1), [(0, 1)] * 2, 0.1, "not 1-Lipschitz"),
         (lambda x: (20 * x[:, 0]).floor() / 20, [(0, 1)], 0.01, "not 1-Lipschitz"),
+        (lambda x: 1e9 * (x[:, 0] != 0.5), [(0, 1)], 0.5, "not 1-Lipschitz"),
         (lambda x: x[:, 0] * math.nan, [(0, 1)], 0.1, "f is nan at"),
         (lambda x: x[:, 0] / 0, [(0, 1)], 0.1, "f is inf at"),
         (lambda x: x, [(0, 1)], 0.1, r"one value for each point, \(5,\), got \(5, 1\)"),

@@ -40,7 +40,8 @@ def approximate(
     if dtype not in (torch.float32, torch.float64):
         raise TypeError(f"dtype = {dtype}: must be torch.float32 or torch.float64")
     _check_count(box, eps)
-    largest = float(_values(f, box.centres(eps)[0]).abs().max()) + eps  # differs by at most eps at other centres
+    probes = box.centres(eps)[0]
+    largest = float(_values(f, probes).abs().max()) + eps  # no other point is further than eps from one of them
     bound = 3 * box.size + largest + 2 * eps  # of everything that is computed, and of every offset
     constant = enough(bound)
     quantum = constant * torch.finfo(dtype).eps  # of all values: see `enough`
@@ -51,7 +52,7 @@ def approximate(
     _check_count(box, reach)
     centres, corners = box.centres(reach)
     centres = (centres / quantum).round() * quantum
-    points = torch.cat([centres, corners])
+    points = torch.cat([centres, corners, probes])
     values = _values(f, points)
     check_lipschitz(points, values.double(), room(points, values))
     heights = (values[: len(centres)].double() / quantum).round() * quantum

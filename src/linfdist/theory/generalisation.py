@@ -12,8 +12,7 @@ from ..certificates import certify
 from ..certificates.checks import check_labels
 from ..eps import parse_eps
 from ..models import PixelNet
-from ..nn import Folded
-from .relu import neuron_widths
+from .relu import fold_distances, neuron_widths
 
 LEMMA_A3 = 48.0  # the constant of Lemma A.3, as the paper quotes it
 BELOW = 1 - 2.0**-20  # δ must be below what it is compared with
@@ -112,10 +111,7 @@ def robust_error_bound(
 
 def dist_sizes(model: PixelNet) -> list[int]:
     """The inputs and the neurons of each dist layer; TypeError if the network does not consist of distances alone."""
-    folded = Folded(model.shape)
-    model.body.fold(folded)
-    model.readout.fold(folded)
-    weights = [layer.weight for layer in folded.layers]
+    weights = [layer.weight for layer in fold_distances(model).layers]
     return [weights[0].shape[1], *(len(weight) for weight in weights)]
 
 

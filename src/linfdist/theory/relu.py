@@ -103,6 +103,17 @@ def to_relu(model: PixelNet | FrozenNet) -> ReluNet:
     return _to_relu(model)
 
 
+def fold_distances(model: PixelNet) -> Folded:
+    """The dist layers of a network up to its logits, in pixels; TypeError names the part that is none."""
+    folded = Folded(model.shape)
+    try:
+        model.body.fold(folded)
+        model.readout.fold(folded)
+    except TypeError as error:
+        raise TypeError(f"a {type(model).__name__} with other parts than plain dist layers: {error}") from None
+    return folded
+
+
 def neuron_widths(inputs: int) -> list[int]:
     """The ReLU neurons, layer by layer, of one dist neuron: 2 d for |x − w|, then one for each item to be halved."""
     widths, items = [2 * inputs], inputs
@@ -121,9 +132,7 @@ def _to_relu(model: object) -> ReluNet:
 @torch.no_grad()
 def _(model: PixelNet) -> ReluNet:
     check_network(model)
-    folded = Folded(model.shape)
-    model.body.fold(folded)
-    model.readout.fold(folded)
+    folded = fold_distances(model)
     layers = [_Layer.dense(layer.weight) for layer in folded.layers]
     layers[-1] = layers[-1]._replace(bias=folded.offset)
     made = _build(layers, folded.layers[0].weight.shape[1], -1 / folded.std)
