@@ -33,7 +33,7 @@ def test_the_notebook_runs_from_top_to_bottom(tmp_path):
     assert len(cells) > 20
     program = tmp_path / "notebook.py"
     program.write_text("\n".join(cells), encoding="utf-8")
-    run = python(str(program), MPLBACKEND="agg", OMP_NUM_THREADS="1")
+    run = python(str(program), timeout=290, MPLBACKEND="agg", OMP_NUM_THREADS="1")
     assert run.returncode == 0, run.stderr
 
 
