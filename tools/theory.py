@@ -37,8 +37,8 @@ POWERS = (1.0, 1.5, 2.0, 3.0, 5.0, 8.0, 12.0, 20.0, 40.0, 80.0, 160.0, 320.0, 64
 
 def measure(parts: Sequence[str]) -> dict[str, Any]:
     """Measure these parts; minutes each."""
-    measured = {name: _PARTS[name]() for name in parts}
-    return {"machine": in_words(), "date": datetime.now(timezone.utc).date().isoformat(), **measured}
+    when = f"{in_words()}, {datetime.now(timezone.utc).date().isoformat()}"
+    return {name: {"when": when, "found": _PARTS[name]()} for name in parts}
 
 
 def _bounds() -> list[dict[str, Any]]:
@@ -111,34 +111,37 @@ _PARTS: dict[str, Callable[[], Any]] = {"bounds": _bounds, "opinions": _opinions
 
 def table(results: dict[str, Any]) -> dict[str, str]:
     """The tables of docs/theory.md, by the names of their places."""
-    when = f"`python -m tools.theory`, {results['machine']}, {results['date']}"
     bounds = [
         "| network | r | images | margin error at δ + r | δ | V | bound | images needed |",
         "|---|---|--:|--:|--:|--:|--:|--:|",
     ]
-    measured = [row for row in results["bounds"] if "refused" not in row]
+    measured = [row for row in results["bounds"]["found"] if "refused" not in row]
     for row in measured:
         assert row["bound"] >= 1, "the page says that the bound says nothing"
         bounds.append(
             f"| `{row['name']}` | {row['r']} | {row['n']:,} | {up(row['margin_error'], 3)} | {row['margin']:.3f} | "
             f"{row['vc']:.1e} | {row['bound']:.0f} | {row['needed']:.0e} |"
         )
-    others = ", ".join(f"`{row['name']}`" for row in results["bounds"] if "refused" in row)
+    others = ", ".join(f"`{row['name']}`" for row in results["bounds"]["found"] if "refused" in row)
     bounds += [
         "",
-        f"{when}; failure probability {DELTA}. Without such a bound, for their heads and convolutions: {others}.",
+        f"`python -m tools.theory`, {results['bounds']['when']}; failure probability {DELTA}. "
+        f"Without such a bound, for their heads and convolutions: {others}.",
     ]
     opinions = [
         "| network | ReLU neurons, layers | margin | box | CROWN | IBP | seconds of CROWN |",
         "|---|---|--:|--:|--:|--:|--:|",
     ]
-    for row in results["opinions"]:
+    for row in results["opinions"]["found"]:
         radii = " | ".join(down(row[method], 4) for method in ("margin", "box", "crown", "ibp"))
         opinions.append(
             f"| width {row['width']}, depth {row['depth']} | {row['neurons']:,} in {row['layers']} | {radii} | "
             f"{row['crown_seconds']:.2g} |"
         )
-    opinions += ["", f"{when}. Seconds of processor time for one image and one ε."]
+    opinions += [
+        "",
+        f"`python -m tools.theory`, {results['opinions']['when']}. Seconds of processor time for one image and one ε.",
+    ]
     return {"bounds": "\n".join(bounds), "opinions": "\n".join(opinions)}
 
 
@@ -147,7 +150,7 @@ def draw(results: dict[str, Any]) -> dict[str, bytes]:
     drawings: dict[str, Callable[[], Any]] = {
         "theory-line": _line,
         "theory-plane": _plane,
-        "theory-lipschitz": lambda: _constants(results["lipschitz"]),
+        "theory-lipschitz": lambda: _constants(results["lipschitz"]["found"]),
     }
     return {name: _png(drawing) for name, drawing in drawings.items()}
 

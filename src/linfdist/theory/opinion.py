@@ -41,7 +41,7 @@ def second_opinion(network: ReluNet, images: Tensor, eps: str | float | Fraction
 
     method: "ibp" pushes intervals through all layers (Appendix B); "crown" bounds every neuron by linear functions of
     the pixels, back through all layers, and keeps the better of the two. CROWN takes time and memory that grow with the
-    square of the number of neurons: seconds for an image at 5,000 of them.
+    square of the number of neurons: it is for thousands of them, not for millions.
     """
     return _opinion(network, images, torch.full((len(images),), float(parse_eps(eps))), _bounds(method))
 
