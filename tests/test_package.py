@@ -27,6 +27,7 @@ HOUSE = """
 | `reproduce` | `report` `evaluate` `training` `models` `machine` |
 | `bench` | `training` `exact` `certificates` `attacks` `models` `machine` `ops` |
 | `report` | nothing: it reads rows, never networks |
+| `theory` | `export` `exact` `certificates` `models` `nn` `ops` |
 | `evaluate` | `exact` `certificates` `attacks` `models` |
 | `export` | `exact` `certificates` `models` `nn` |
 | `exact` | `certificates` `models` `nn` `ops` |

@@ -19,7 +19,7 @@ try:
 except PackageNotFoundError:  # a source tree that was never installed
     __version__ = "0+unknown"
 
-_SUBMODULES = ("attacks", "certificates", "evaluate", "exact", "export", "recipes", "report", "training")
+_SUBMODULES = ("attacks", "certificates", "evaluate", "exact", "export", "recipes", "report", "theory", "training")
 
 __all__ = [
     "Certificate",
