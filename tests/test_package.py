@@ -26,7 +26,7 @@ HOUSE = """
 | `networks` | `exact` `zoo` `models` |
 | `reproduce` | `report` `evaluate` `training` `models` `machine` |
 | `bench` | `training` `exact` `certificates` `attacks` `models` `machine` `ops` |
-| `report` | nothing: it reads rows, never networks |
+| `report` | `plots`: it reads rows, never networks |
 | `evaluate` | `exact` `certificates` `attacks` `models` |
 | `export` | `exact` `certificates` `models` `nn` |
 | `exact` | `certificates` `models` `nn` `ops` |
@@ -34,6 +34,7 @@ HOUSE = """
 | `attacks` | `models` |
 | `training` | `zoo` `models` `nn` `ops`: never `certificates`, a callback is handed in |
 | `zoo` | nothing |
+| `plots` | nothing: it draws rows and certificates, never networks |
 | `models` | `nn` |
 | `nn` | `ops` |
 | `machine` | `ops` |

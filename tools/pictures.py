@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from linfdist.eps import parse_eps
-from linfdist.report.plots import LIGHT, require_matplotlib
+from linfdist.plots.theme import LIGHT, require_matplotlib
 from linfdist.report.published import NETWORKS
 from linfdist.reproduce.compare import published_number
 from linfdist.reproduce.plan import plan
@@ -83,7 +83,9 @@ def _radius(cards: Sequence[Card], curves: Curves) -> Any:
         for eps in dict.fromkeys(card.eps for card in group):
             axes.axvline(float(parse_eps(eps)), color=LIGHT.muted, linewidth=1, linestyle=(0, (4, 3)))
         axes.set_title(data, loc="left", fontweight="bold")
-        axes.set(xlim=(0, None), ylim=(0, 100), xlabel="ℓ∞ radius, in pixels of [0, 1]", ylabel="proved, % of images")
+        axes.set(
+            xlim=(0, None), ylim=(0, 100), xlabel="ℓ∞ radius, on the 0–1 intensity scale", ylabel="proved, % of images"
+        )
         axes.legend()
     return figure
 
