@@ -53,8 +53,10 @@ lint: setup  ## ruff and mypy
 	$(bin)/ruff format --check .
 	$(bin)/mypy
 
-docs: .venv/.docs  ## build the documentation into site/
-	NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --strict --quiet
+docs: .venv/.docs  ## build the documentation into site/, run its tutorials, follow its links
+	rm -rf site
+	$(bin)/python -m sphinx --fail-on-warning --keep-going --quiet --builder html --doctree-dir build/doctrees docs site
+	$(bin)/python -m tools.links site
 
 demo: setup  ## fetch MNIST, train mnist-quick from scratch, certify and attack all test images, report
 	$(bin)/linfdist info

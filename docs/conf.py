@@ -9,7 +9,6 @@ project = "linfdist"
 copyright = "linfdist contributors"
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "tools.sphinx_pages"]
 exclude_patterns = ["_static"]
-suppress_warnings = ["toc.empty_glob"]  # a page of the navigation may be written later
 
 html_theme = "furo"
 html_title = "linfdist"
@@ -33,6 +32,7 @@ nb_output_stderr = "show"
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
+autodoc_inherit_docstrings = False  # torch's are written for its own pages
 autodoc_default_options = {"members": True, "imported-members": True}
 python_maximum_signature_line_length = 88
 napoleon_numpy_docstring = True

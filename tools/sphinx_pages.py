@@ -3,6 +3,7 @@
 import contextlib
 import inspect
 import re
+from pathlib import Path
 from typing import Any
 
 from . import ROOT
@@ -26,7 +27,7 @@ def _read_root_page(app: Any, name: str, source: list[str]) -> None:
     """Put the root's file before what the page itself says: it is written once, and its links hold on both sides."""
     if name in PAGES:
         text = (ROOT / PAGES[name]).read_text(encoding="utf-8")
-        source[0] = root_page(text) + "\n" + source[0]
+        source[0] = root_page(text) + "\n" + without_missing(source[0], app.srcdir)
 
 
 def root_page(text: str) -> str:
@@ -39,6 +40,12 @@ def root_page(text: str) -> str:
         return f"{link[1]}{page}{mark}{anchor}"
 
     return _LINK.sub(turned, text)
+
+
+def without_missing(text: str, folder: Path) -> str:
+    """Leave out the lines of the navigation that end in a star and name no page: such a page may be written later."""
+    lines = text.splitlines(keepends=True)
+    return "".join(line for line in lines if not line.endswith("*\n") or any(folder.glob(f"{line.strip()}.md")))
 
 
 def _process_docstring(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
@@ -58,7 +65,7 @@ def to_rst(lines: list[str], parameters: set[str]) -> list[str]:
     done: list[str] = []
     place = "text"  # or "entry", "section", "list", "literal", "numpy": what an indented line belongs to
     for number, line in enumerate(lines):
-        entry, indented = _ENTRY.match(line), line.startswith("    ")
+        entry, indented = _ENTRY.match(line), line.startswith("  ")
         following = lines[number + 1] if number + 1 < len(lines) else ""
         if not line.strip():
             done.append("")
@@ -83,7 +90,7 @@ def to_rst(lines: list[str], parameters: set[str]) -> list[str]:
             place = "list"
         elif indented and place == "entry":
             done.append(f"    {_escaped(line)}")
-        elif (indented and place == "section") or (line.startswith("  ") and place == "list"):
+        elif indented and place in ("section", "list"):
             done.append(_escaped(line))
         elif indented:
             done += [*([] if place == "literal" else ["", "::", ""]), line]

@@ -7,6 +7,16 @@ from .schedule import State, state_at, total_steps
 from .trainer import Diverged, Progress, Trainer
 
 __all__ = [
-    "Diverged", "DistAdam", "Interrupted", "LostWorker", "Progress", "State", "Trainer", "clipped_hinge_loss",
-    "hinge_loss", "state_at", "total_steps", "train",
+    "DistAdam",
+    "Diverged",
+    "Interrupted",
+    "LostWorker",
+    "Progress",
+    "State",
+    "Trainer",
+    "clipped_hinge_loss",
+    "hinge_loss",
+    "state_at",
+    "total_steps",
+    "train",
 ]  # fmt: skip
