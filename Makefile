@@ -54,8 +54,8 @@ lint: setup  ## ruff and mypy
 	$(bin)/mypy
 
 docs: .venv/.docs  ## build the documentation into site/, run its tutorials, follow its links
-	rm -rf site
-	$(bin)/python -m sphinx --fail-on-warning --keep-going --quiet --builder html --doctree-dir build/doctrees docs site
+	$(bin)/python -m sphinx --fail-on-warning --keep-going --quiet --doctree-dir build/docs/trees docs build/docs/site
+	rm -rf site && cp -r build/docs/site site
 	$(bin)/python -m tools.links site
 
 demo: setup  ## fetch MNIST, train mnist-quick from scratch, certify and attack all test images, report
