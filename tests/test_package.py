@@ -232,3 +232,20 @@ def test_an_import_has_no_side_effect_on_torch():
     )
     run = python("-c", program)
     assert run.returncode == 0, run.stderr
+
+
+def test_what_tab_offers_is_ours_and_works():
+    """In a process of its own: elsewhere the submodules have been imported already."""
+    program = (
+        "import linfdist as ld\n"
+        "names = dir(ld)\n"
+        "assert {'attacks', 'exact', 'plots', 'training', 'certify'} <= set(names), names\n"
+        "assert not {'import_module', 'version', 'Any', 'TYPE_CHECKING', 'PackageNotFoundError'} & set(names), names\n"
+        "for name in names: getattr(ld, name)\n"
+        "assert ld.training.hinge_loss and ld.attacks.attack and ld.exact.freeze\n"
+        "try: ld.none\n"
+        "except AttributeError as error: assert 'linfdist' in str(error)\n"
+        "else: raise AssertionError\n"
+    )
+    run = python("-c", program)
+    assert run.returncode == 0, run.stderr

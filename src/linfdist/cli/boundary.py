@@ -91,7 +91,7 @@ def _misused(error: Any) -> Exception:
     """Say what is wrong with the command, and where its help is; the verb's help itself if nothing was given."""
     if type(error).__name__ == "NoArgsIsHelpError" or error.ctx is None:
         return error
-    text = " ".join(error.format_message().split())
+    text = " ".join(error.format_message().replace("Value error, ", "").split())  # of pydantic, within typer
     return fail(f"error: {text}\nhelp: {error.ctx.command_path} --help", MISUSED)
 
 
