@@ -11,6 +11,7 @@ import argparse
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -188,8 +189,8 @@ def readme_block(results: Results) -> str:
 def news_block(results: Results) -> str:
     """Write what is news, in the numbers of the card; it is empty where there is none."""
     card = next((card for card in results.cards if card.name == NEWS), None)
-    paper = card and paper_certified(card.data, card.eps, "dist_net")
-    if card is None or paper is None or written(card.certified) <= written(float(paper)):
+    paper = None if card is None else paper_certified(card.data, card.eps, "dist_net")
+    if card is None or paper is None or written(card.certified) <= Fraction(paper):
         return ""
     recipe = Recipe.model_validate(card.recipe)
     first = ", after a first run that [the results](docs/results.md#networks) name" if recipe.start else ""
