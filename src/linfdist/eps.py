@@ -35,6 +35,14 @@ def parse_eps(text: str | float | Fraction, *, name: str = "eps", at_most: int =
     return value
 
 
+def in_words(eps: Fraction) -> str:
+    """The shortest text that means just this number: 0.3, 8/255; of long fractions, the nearest decimal."""
+    decimal = f"{float(eps):g}"
+    if Fraction(decimal) == eps or eps.denominator > 10**6:
+        return decimal
+    return f"{eps.numerator}/{eps.denominator}"
+
+
 def _from_text(text: str, name: str) -> Fraction:
     where = f"{name} = {text[:_MAX_LENGTH]!r}"
     if len(text) > _MAX_LENGTH:

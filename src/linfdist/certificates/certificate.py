@@ -1,17 +1,18 @@
 """The public face: what is proved about a network's predictions on a batch of images."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import singledispatch
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..eps import parse_eps
+from ..eps import in_words, parse_eps
 from ..models import PixelNet, as_network
 from ..models.rounding import flush_error, rounding_error
-from ..numbers import round_down, round_up
+from ..numbers import down, round_down, round_up
 from .box import BoxProof
 from .checks import check_eps, check_images, check_labels, check_network, check_plain
 from .chunks import rows_at_once
@@ -24,18 +25,21 @@ Eps = str | float | Fraction | Tensor
 LARGEST_EPS = 10**6  # 1 already holds all images
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class Certificate:
     """What is proved of a batch of images, of the network as executed in floating point.
 
+    It has a length, one entry per image, and `proof[2]`, `proof[:5]` and `proof[mask]` are certificates of those.
+
     prediction: (B,) int64.
-    radius: (B,) float64, in pixels and rounded down: the prediction is the same for every image of [0, 1] in the closed
-        ball of that radius; 0 where nothing is proved.
+    radius: (B,) float64, on the 0–1 intensity scale and rounded down: the prediction is the same for every image of
+        [0, 1] in the closed ball of that radius; 0 where nothing is proved.
     certified: (B,) bool: the prediction is the same for every image of [0, 1] in the closed eps-ball, and is y if y was
         given. None if eps was None.
     domain: the sha256 of the domain of an exact network that was frozen for some images only: then all of this is about
         images of that domain; None for all others.
     margin_radius: (B,) float64: the part of `radius` that the margin alone proves; None if there is no such proof.
+    eps: the radius that `certified` speaks of, exactly; None if there was none, or one for each pixel.
     """
 
     prediction: Tensor
@@ -43,6 +47,43 @@ class Certificate:
     certified: Tensor | None
     margin_radius: Tensor | None = None
     domain: str | None = None
+    eps: Fraction | None = None
+
+    def __len__(self) -> int:
+        return len(self.prediction)
+
+    def __getitem__(self, index: int | slice | Sequence[int] | Tensor) -> "Certificate":
+        """The certificate of some of the images; an int gives a certificate of one."""
+        if isinstance(index, int):
+            if not -len(self) <= index < len(self):
+                raise IndexError(f"image {index} of a certificate of {len(self)} images")
+            index = slice(index, index + 1 or None)
+        chosen = index if isinstance(index, slice | Tensor) else torch.as_tensor(index)
+        names = ("prediction", "radius", "certified", "margin_radius")
+        columns = {name: column for name in names if (column := getattr(self, name)) is not None}
+        return replace(self, **{name: column[chosen] for name, column in columns.items()})
+
+    def summary(self) -> str:
+        """Say in one line how many images are certified and how large the radii are; these are rounded down."""
+        n = len(self)
+        text = f"{n:,} image{'s' * (n != 1)}"
+        if n and self.certified is not None:
+            at = f" at {in_words(self.eps)}" if self.eps is not None else ""
+            text += f", {int(self.certified.sum()):,} certified{at}"
+        if n:
+            ordered = self.radius.sort().values
+            least, middle, largest = (down(float(ordered[k]), 4) for k in (0, (n - 1) // 2, n - 1))
+            text += f", radius {least}" if n == 1 else f", radius {least} to {largest}, median {middle}"
+        return text + ", within the domain of the network" * (self.domain is not None)
+
+    def __repr__(self) -> str:
+        return f"<Certificate: {self.summary()}>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain lists of numbers, as JSON and data frames take it; what is not known is None."""
+        columns = {name: getattr(self, name) for name in ("prediction", "radius", "certified", "margin_radius")}
+        lists = {name: None if column is None else column.tolist() for name, column in columns.items()}
+        return {**lists, "domain": self.domain, "eps": None if self.eps is None else str(self.eps)}
 
 
 def certify(
@@ -62,13 +103,23 @@ def certify(
         1e-5, every bound checked apart from the solver).
     radii: if False, the largest radius is not searched for: one pass only, and `radius` is what that pass proves.
 
+    Returns:
+        A `Certificate`: prediction, proved radius, and whether the image is certified at eps, one entry per image.
+
+    Example:
+        >>> model = ld.load("mnist-0.3")
+        >>> images = ld.data.load("mnist", split="test").images[:8] / 255
+        >>> ld.certify(model, images, eps="0.3").certified
+        tensor([True, True, True, True, True, True, True, True])
+
     Images go through the network a few hundred at a time, so scratch memory does not grow with B. Raises ValueError or
     TypeError, with the reason, for whatever no proof would hold for.
     """
     if method not in METHODS:
         raise ValueError(f"method = {method!r}: must be one of {', '.join(METHODS)}")
     check_plain(x, "x")
-    return certify_any(model, x, eps, y, method, radii)
+    proof = certify_any(model, x, eps, y, method, radii)
+    return proof if eps is None or isinstance(eps, Tensor) else replace(proof, eps=parse_eps(eps, at_most=LARGEST_EPS))
 
 
 @singledispatch

@@ -52,7 +52,9 @@ def certify(
 ) -> None:
     """Show the class of each image, and the radius within which no change of its pixels can change that class.
 
-    Radii are in pixels of [0, 1], and in levels of 0 to 255. They are proved, and rounded down.
+    Radii are on the 0–1 intensity scale, and in levels of 0 to 255. They are proved, and rounded down.
+
+    Example: linfdist certify mnist-0.3 seven.png --eps 0.3
     """
     if json_file is not None and json_file != OUTPUT:
         check_writable(json_file)

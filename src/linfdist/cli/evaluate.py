@@ -56,7 +56,10 @@ def evaluate(
     ] = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Write rows.jsonl and summary.json, and show the summary. Stopped at any moment, the same command resumes."""
+    """Write rows.jsonl and summary.json, and show the summary. Stopped at any moment, the same command resumes.
+
+    Example: linfdist evaluate mnist-0.3 --attack pgd,strong --limit 1000
+    """
     attacks = parse_attacks(attack or [])
     part = Shard.parse(shard) if shard is not None else Shard.of_this_process()
     opened = open_model(model)

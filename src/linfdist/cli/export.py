@@ -73,7 +73,10 @@ def export(
     limit: Annotated[int | None, typer.Option(metavar="N", min=1, help="Compare on the first N images only.")] = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Write a network for use elsewhere. `exact` also reports what rounding to integers and pruning did to it."""
+    """Write a network for use elsewhere. `exact` also reports what rounding to integers and pruning did to it.
+
+    Example: linfdist export mnist-0.3 --format exact
+    """
     model = open_model(path)
     target = out or model.folder / FILES[form]
     if out is None:

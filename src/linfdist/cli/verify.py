@@ -19,7 +19,10 @@ def verify(
     image: Annotated[Path, typer.Argument(metavar="IMAGE", help="The image it is about.")],
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="Written by export --format exact.")],
 ) -> None:
-    """Compute a certificate again, with numpy alone and in a few lines, and compare; exit code 1 where it is wrong."""
+    """Compute a certificate again, with numpy alone and in a few lines, and compare; exit code 1 where it is wrong.
+
+    Example: linfdist verify seven.json seven.png runs/mnist-0.3/exact.safetensors
+    """
     try:
         pixels = read_image(image, read(model)[0]["shape"][0]).numpy()
         found = read_certificate(certificate, sha256_of(pixels))
