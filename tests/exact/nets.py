@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from linfdist.exact import FrozenHead, FrozenNet, freeze
 from linfdist.exact.bounds import near_far
-from linfdist.exact.stem import Stem
 from linfdist.models import DistNet, DistNetMLP
 from linfdist.nn import DistLinear, MeanShift, NearestClass, Normalize
 

@@ -7,8 +7,8 @@ import torch
 
 from linfdist import data, exact, models, recipes
 from linfdist.exact.freeze import to_grid
-from linfdist.exact.stem import Stem
 from linfdist.exact.report import compare
+from linfdist.exact.stem import Stem
 from linfdist.training import train
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]

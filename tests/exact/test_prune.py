@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from linfdist import exact
 from linfdist.exact.freeze import to_grid
-from linfdist.exact.stem import Stem
 from linfdist.exact.prune import Entries, prune, winners
+from linfdist.exact.stem import Stem
 
 from .nets import dense_logits, images, random_net
 

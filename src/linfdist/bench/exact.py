@@ -50,6 +50,7 @@ def measure(network: PixelNet, images: Tensor, turns: int = 15) -> Gains:
     pixels = images.float() / 255
     alone = range(0, len(images), -(-len(images) // SINGLE))
     chunk = rows_at_once(network)
+    coarse = f"{'8 bits' if levels.in_bytes else 'coarsest'} (k = 0), pruned"  # of means of blocks, 8 bits hold too few
     x, w = (torch.randint(-RANGE, RANGE, (rows, SIDE), dtype=torch.int16) for rows in (ROWS, SIDE))
     across, nothing = x.T.contiguous(), torch.zeros(SIDE, dtype=torch.int32)
     wide, weight = x.float(), w.float()
@@ -61,7 +62,7 @@ def measure(network: PixelNet, images: Tensor, turns: int = 15) -> Gains:
                 at_once: lambda: network(pixels),
                 "int16, dense": lambda: _dense(unpruned, frozen, images),
                 "int16, pruned": lambda: frozen(images),
-                "8 bits (k = 0), pruned": lambda: levels(images),
+                coarse: lambda: levels(images),
             },
             turns,
         )
@@ -86,7 +87,7 @@ def measure(network: PixelNet, images: Tensor, turns: int = 15) -> Gains:
             gain(many, fastest, fastest, None),
             gain(many, "int16, dense", fastest, 1.7 if plain else None),
             gain(many, "int16, pruned", fastest, 5.0 if plain else None),
-            gain(many, "8 bits (k = 0), pruned", fastest, None),
+            gain(many, coarse, fastest, None),
             *(gain(bare, name, next(iter(bare)), target) for name, target in zip(bare, (None, 1.7), strict=True)),
             *(gain(one, name, next(iter(one)), None) for name in one),
         ],

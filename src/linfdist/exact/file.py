@@ -73,14 +73,13 @@ def load(path: str | Path) -> FrozenNet:
 def contents(network: FrozenNet) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The header, without its hash, and the tensors."""
     layers = [{"outputs": len(layer.mask), "inputs": layer.mask.shape[1]} for layer in network.layers]
-    header = {"k": network.k, "shape": list(network.shape), "facts": dict(network.facts)}
-    if network.stem.clip is None and network.stem.pool is None and network.count == 1:
-        header |= {"format": FORMAT if network.head is None else HEAD_FORMAT, "crop": network.crop, "layers": layers}
-    else:
-        header |= {
-            "format": STAGES_FORMAT,
-            "stages": _stages(network.stem, layers, network.count, network.head is not None),
-        }
+    plain = network.stem.clip is None and network.stem.pool is None and network.count == 1
+    own: dict[str, Any] = {"crop": network.crop, "layers": layers}
+    form = FORMAT if network.head is None else HEAD_FORMAT
+    if not plain:
+        own = {"stages": _stages(network.stem, layers, network.count, network.head is not None)}
+        form = STAGES_FORMAT
+    header = {"format": form, "k": network.k, "shape": list(network.shape), **own, "facts": dict(network.facts)}
     tensors = {"lower": network.lower, "upper": network.upper}
     for number, layer in enumerate(network.layers):
         tensors[f"{number}.mask"] = torch.from_numpy(np.packbits(layer.mask.numpy(), axis=1))  # (O, ceil(I / 8))
@@ -212,21 +211,17 @@ def _check_stages(stages: Any, k: int, shape: list[int]) -> None:
             raise ValueError(f"a stage is {excerpt(stage)}, expected whole numbers from 1 to {WIDEST}")
         if stage.get("side", 1) > min(shape[1:]) or stage.get("count", 2) < 2:
             raise ValueError(f"a stage is {excerpt(stage)}, for images {shape}")
-        if not all(type(stage.get(key, 1)) is int for key in ("low", "high", "steps")):
-            raise ValueError(f"a stage is {excerpt(stage)}, expected whole numbers")
+        if not all(_count(stage.get(key, 1)) for key in ("low", "high", "steps")):
+            raise ValueError(f"a stage is {excerpt(stage)}, expected whole numbers that fit 32 bits")
     _stem(stages, k)
 
 
 def _stem(stages: list[dict[str, Any]], k: int) -> Stem:
     """What comes before the layers; ValueError for numbers that do not belong together."""
     own = {stage["kind"]: stage for stage in stages}
-    crop, clip, pool = (own.get(kind) for kind in ("crop", "clip", "pool"))
-    return Stem(
-        k,
-        crop and crop["side"],
-        clip and (clip["low"], clip["high"]),
-        pool and Pool(tuple(pool["sizes"]), pool["steps"]),
-    )
+    clip = (own["clip"]["low"], own["clip"]["high"]) if "clip" in own else None
+    pool = Pool(tuple(own["pool"]["sizes"]), own["pool"]["steps"]) if "pool" in own else None
+    return Stem(k, own["crop"]["side"] if "crop" in own else None, clip, pool)
 
 
 def _size(value: Any) -> bool:

@@ -35,11 +35,11 @@ def freeze(
     """The integer network nearest to `network`, pruned without loss, for 8-bit images.
 
     The network is scaled by its std, which makes it a dist net in pixels, and every weight is rounded to the grid of
-    1/(255 · 2^k) pixels: once per layer, and the last bias once. Bounds of pixels that are clipped are rounded to it
-    too. Where means of blocks come first, the grid is finer by the smallest factor that makes all of them whole
-    numbers: 64 for blocks of 2, 4 and 8. Several neurons of a class are added up, which is exact. Means, shifts and hidden biases need no rounding of
-    their own, since |y - mean - w| = |y - (w + mean)|: they go into the weights that follow. A head stays as it is, in
-    float64, with the grid's unit and the last shift in its own first layer: see `FrozenHead`.
+    1/(255 · 2^k) pixels: once per layer, and the last bias once. Means, shifts and hidden biases need no rounding of
+    their own, since |y - mean - w| = |y - (w + mean)|: they go into the weights that follow. The bounds of pixels that
+    are clipped are rounded too. Where means of blocks come first, the grid is finer by the smallest factor that makes
+    all of them whole numbers: 64 for blocks of 2, 4 and 8. The neurons of a class are added up, which is exact. A head
+    stays as it is, in float64, with the grid's unit and the last shift in its own first layer: see `FrozenHead`.
 
     k: None takes the finest grid of 64 to 4 steps a level for which int16 provably holds every value that can occur,
     else one of 16 with int32 where needed, or as near to that as the blocks allow; a given k takes int32 where needed.

@@ -80,23 +80,20 @@ class FrozenLayer:
         start, index, weight, _ = self.entries
         return kernels.one_sided(start, index, weight, self.low, self.high)
 
-    @cached_property
-    def bytes(self) -> kernels.Sides | None:
-        """The sides for inputs and outputs less their lowest values, if those fit 8 bits.
+    def floored(self, dtype: torch.dtype) -> kernels.Sides:
+        """The sides for inputs and outputs less their lowest values, in a type that holds how far the inputs vary.
 
         An output is its floor, the least it can be, and what goes beyond it: the largest of x - (w + floor) and
-        (w - floor) - x, or 0. It varies by no more than the inputs do: so if 8 bits hold these, they hold that, and
+        (w - floor) - x, or 0. It varies by no more than the inputs do: so if a type holds these, it holds that, and
         each w ± floor less the input's lowest value, or its side could never win.
         """
-        if int((self.high - self.low).max()) > BYTE:
-            return None
         neuron, start, middle, inputs, weight = self.sides
         floor = (self.range[0] - self.bias)[neuron.long()].repeat_interleave(start.diff())  # (K,)
         above = torch.arange(len(weight)) < middle.repeat_interleave(start.diff())
-        shifted = weight + torch.where(above, floor, -floor) - self.low[inputs.long()]
-        if len(shifted) and not 0 <= int(shifted.min()) <= int(shifted.max()) <= BYTE:
-            raise AssertionError(f"weights of {shifted.min()} ... {shifted.max()} do not fit 8 bits")
-        return kernels.Sides(neuron, start, middle, inputs, shifted.to(torch.uint8))
+        shifted = weight.long() + torch.where(above, floor, -floor) - self.low[inputs.long()]
+        if len(shifted) and not 0 <= int(shifted.min()) <= int(shifted.max()) <= torch.iinfo(dtype).max:
+            raise AssertionError(f"weights of {shifted.min()} ... {shifted.max()} do not fit {dtype}")
+        return kernels.Sides(neuron, start, middle, inputs, shifted.to(dtype))
 
     def __call__(self, x: Tensor) -> Tensor:
         """(I, B) -> (O, B), feature-major, in the layer's own integer type. For one image dense is the faster form."""
@@ -214,24 +211,24 @@ class FrozenNet:
         return -x.T.to(torch.int32).contiguous()
 
     def _many(self, images: Tensor, chain: kernels.Chain) -> Tensor:
-        """The kernel takes pixels and multiplies them by 2^k, or inputs that need no such thing."""
-        pixels = self.stem.clip is None and self.stem.pool is None
-        if not self.in_bytes:
-            x = self.stem.cropped(images).flatten(1) if pixels else self.stem(images).to(self.layers[0].weight.dtype)
-            return kernels.network(x, self.k if pixels else 0, chain)
-        if pixels:
-            x = self.stem.cropped(images if self.whole_cube else images - self.lower).flatten(1)
+        """Through all layers at once; what is computed from floors gets them back at the end."""
+        floored = self._floored is not None
+        if self.stem.clip is None and self.stem.pool is None:  # the kernel takes pixels, and multiplies them by 2^k
+            above = images - self.lower if floored and not self.whole_cube else images
+            y = kernels.network(self.stem.cropped(above).flatten(1), self.k, chain)
         else:
-            x = (self.stem(images) - self.layers[0].low).to(torch.uint8)
-        return kernels.network(x, self.k if pixels else 0, chain) - self.layers[-1].range[0].int()
+            x = self.stem(images) - self.layers[0].low if floored else self.stem(images)
+            y = kernels.network(x.to(chain.sides.weight.dtype), 0, chain)
+        return y - self.layers[-1].range[0].int() if floored else y
 
     @cached_property
     def _chain(self) -> kernels.Chain | None:
-        """All layers in one, the fastest way for more than one image, in 8 bits where these do; None where
-        layers have different types, or so much is left of the weights that dense layers are faster.
+        """All layers in one, the fastest way for more than one image, in the narrowest type that does; None where so
+        much is left of the weights that dense layers are faster.
         """
+        narrow = self._floored
         layers = [
-            (layer.bytes, torch.zeros_like(layer.bias)) if self.in_bytes and layer.bytes else (layer.sides, layer.bias)
+            (layer.sides, layer.bias) if narrow is None else (layer.floored(narrow), torch.zeros_like(layer.bias))
             for layer in self.layers
         ]
         entries, weights = sum(len(each.weight) for each, _ in layers), sum(each.weight.numel() for each in self.layers)
@@ -239,10 +236,21 @@ class FrozenNet:
             return None
         return kernels.chain(self.layers[0].weight.shape[1], layers)
 
+    @cached_property
+    def _floored(self) -> torch.dtype | None:
+        """The type that holds all values less their floors, if it is narrower than that of a layer's weights; None if
+        there is none. What the inputs of the first layer vary by decides: ranges do not grow from layer to layer.
+        """
+        span = int((self.layers[0].high - self.layers[0].low).max())
+        if span <= BYTE:
+            return torch.uint8
+        wide = any(layer.weight.dtype == torch.int32 for layer in self.layers)
+        return torch.int16 if wide and span <= INT16 else None
+
     @property
     def in_bytes(self) -> bool:
         """Whether batches of images run in 8 bits."""
-        return self.layers[0].bytes is not None  # and then the others: ranges do not grow from layer to layer
+        return self._floored == torch.uint8
 
     def from_bytes(self, images: Tensor) -> Tensor:
         """Turn 8-bit images into what the network takes: they stay as they are."""

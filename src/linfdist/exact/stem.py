@@ -82,7 +82,7 @@ class Stem:
             raise ValueError(f"pixels are clipped to {self.clip}, expected 0 <= low <= high <= {LEVELS << self.k}")
         if LEVELS * self.steps > INT32:
             raise ValueError(
-                f"pixels of {LEVELS * self.steps} grid units do not fit 32 bits: take a smaller k, or pool by fewer sizes"
+                f"white is {LEVELS * self.steps} units, too much for 32 bits: take a smaller k, or pool by fewer sizes"
             )
 
     @property
