@@ -147,14 +147,19 @@ def _show(frozen: exact.FrozenNet, compared: tuple[str, Comparison] | None, mode
     distance = f"at most {up(facts['distance'], 6)}"
     if frozen.head is None:
         distance += f" pixels ({up(255 * facts['distance'], 3)} levels)"
+    stem = _stem(frozen)
     types = ", ".join("int16" if layer.weight.dtype == torch.int16 else "int32" for layer in frozen.layers)
+    if frozen.count > 1:
+        types += f", and sums of the {frozen.count} neurons of each class"
     if frozen.head is not None:
         types += f", and a head of {len(frozen.head.b1)} hidden neurons in float64"
     if frozen.in_bytes:
         types += "; batches of images run in 8 bits"
     lines = Table.grid(padding=(0, 2))
     lines.add_column(style="bold")
-    lines.add_row("grid", f"1/{255 * 2**frozen.k} pixel (k = {frozen.k})")
+    lines.add_row("grid", f"1/{255 * frozen.stem.steps} pixel (k = {frozen.k})")
+    if stem:
+        lines.add_row("pixels", stem)
     lines.add_row("layers", types)
     lines.add_row("domain", "every 8-bit image" if frozen.whole_cube else "the images given; others are refused")
     lines.add_row("weights pruned", _share(facts["weights"], facts["kept"]))
@@ -177,6 +182,17 @@ def _show(frozen: exact.FrozenNet, compared: tuple[str, Comparison] | None, mode
         clean, certified = (percent(counts[number], values.n) for counts in (values.clean, values.certified))
         table.add_row(name, f"{nearest(clean, 2)} %", f"{down(certified, 2)} %")
     console.print(table)
+
+
+def _stem(frozen: exact.FrozenNet) -> str:
+    """What is done to the pixels before the first layer."""
+    done = [] if frozen.stem.crop is None else [f"cropped to {frozen.stem.crop} x {frozen.stem.crop}"]
+    if frozen.stem.clip is not None:
+        low, high = (nearest(end / 2**frozen.k, 3) for end in frozen.stem.clip)
+        done.append(f"clipped to levels {low} ... {high}")
+    if frozen.stem.pool is not None:
+        done.append(f"means of blocks of {', '.join(map(str, frozen.stem.pool.sizes))}")
+    return ", ".join(done)
 
 
 def _share(total: int, kept: int) -> str:
