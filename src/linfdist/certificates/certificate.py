@@ -21,7 +21,6 @@ from .radius import largest_proved
 
 METHODS = ("margin", "box", "milp")
 Eps = str | float | Fraction | Tensor
-LARGEST_EPS = 10**6  # 1 already holds all images
 
 
 @dataclass(frozen=True)
@@ -118,7 +117,7 @@ def _read_eps(eps: Eps | None, x: Tensor, method: str) -> Fraction | Tensor | No
             raise ValueError(f"eps as a tensor, one number per pixel, is for method 'box' only, not for {method!r}")
         check_eps(eps, x)
         return eps.detach().to(x.device, torch.float64).broadcast_to(x.shape)
-    return None if eps is None else parse_eps(eps, at_most=LARGEST_EPS)
+    return None if eps is None else parse_eps(eps)
 
 
 def _look(network: PixelNet, method: str) -> Callable[[Tensor], list[Proof]]:
