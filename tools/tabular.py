@@ -80,12 +80,17 @@ def measure(name: str) -> list[dict[str, Any]]:
     x = scaler.transform(X_test)
     for title, model, attack in (
         ("LogisticRegression", LogisticRegression(max_iter=5000), attack_linear),
-        ("MLPClassifier", MLPClassifier(max_iter=1000, early_stopping=len(X) > 1000, random_state=SEED), attack_mlp),
+        ("MLPClassifier", MLPClassifier(max_iter=1000, random_state=SEED), attack_mlp),
         ("RandomForest", RandomForestClassifier(random_state=SEED), attack_forest),
     ):
         started = time.process_time()
         fitted = make_pipeline(scaler, model).fit(X, y)
-        row = {**row, "model": title, "what": "left by an attack", "fit_seconds": round(time.process_time() - started, 1)}
+        row = {
+            **row,
+            "model": title,
+            "what": "left by an attack",
+            "fit_seconds": round(time.process_time() - started, 1),
+        }
         row["clean"] = 100 * fitted.score(X_test, y_test)
         row["at"] = {str(eps): 100 * float(attack(model, x, y_test, eps, scaler.transform(X)).mean()) for eps in EPS}
         rows.append(row)
@@ -132,7 +137,10 @@ def draw(rows: Sequence[Mapping[str, Any]]) -> None:
 
 def write_page(results: Mapping[str, Any]) -> None:
     """Fill in the table of the page, and draw its picture."""
-    text = table(results["rows"]) + f"\n\nMeasured by `python -m tools.tabular` on {results['date']}, {results['machine']}."
+    text = (
+        table(results["rows"])
+        + f"\n\nMeasured by `python -m tools.tabular` on {results['date']}, {results['machine']}."
+    )
     PAGE.write_text(fill(PAGE.read_text(encoding="utf-8"), {"tabular": text}), encoding="utf-8")
     draw(results["rows"])
 

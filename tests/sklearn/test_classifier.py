@@ -11,8 +11,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import linfdist as ld
 from linfdist import sklearn as ours
-from linfdist.sklearn import LinfDistClassifier
-from linfdist.sklearn import training
+from linfdist.sklearn import LinfDistClassifier, training
 
 QUICK = {"max_iter": 120, "width": 64, "random_state": 0}
 
@@ -177,7 +176,13 @@ def test_files(fitted, cancer, tmp_path):
     with pytest.raises(ValueError, match="no classifier"):
         LinfDistClassifier.load(tmp_path / "bare.safetensors")
     header = ours.file.read_header(path)["sklearn"]
-    for key, value in (("span", [-1.0] * 30), ("span", [1e-300] * 30), ("low", [0.0]), ("classes", 3), ("shape", [8, 8])):
+    for key, value in (
+        ("span", [-1.0] * 30),
+        ("span", [1e-300] * 30),
+        ("low", [0.0]),
+        ("classes", 3),
+        ("shape", [8, 8]),
+    ):
         ld.models.save(network, tmp_path / "bad.safetensors", {"sklearn": {**header, key: value}})
         with pytest.raises(ValueError, match=r"bad\.safetensors"):
             LinfDistClassifier.load(tmp_path / "bad.safetensors")

@@ -124,7 +124,9 @@ class LinfDistClassifier(ClassifierMixin, BaseEstimator):
         scaling = Scaling.of(x, self.scale, levels)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         eps = round_up(parse_eps(self.eps, at_most=LARGEST_EPS)) / max(scaling.ratio, np.finfo(np.float64).tiny)
-        settings = Settings(min(eps, 1.0), self.width, self.depth, self.max_iter or updates(len(x)), seed, bool(self.verbose))
+        settings = Settings(
+            min(eps, 1.0), self.width, self.depth, self.max_iter or updates(len(x)), seed, bool(self.verbose)
+        )
         inputs = _channels_first(torch.from_numpy(scaling.inputs(x)))
         trained = train(inputs, torch.from_numpy(labels.reshape(-1).astype(np.int64)), len(self.classes_), settings)
         self.network_, self.n_iter_ = trained.network, trained.steps
@@ -194,7 +196,9 @@ class LinfDistClassifier(ClassifierMixin, BaseEstimator):
         inputs = self._inputs(x)
         sure = self._proved(x, inputs, self._eps(eps, x)).numpy()
         classes = self._classes(inputs)
-        if isinstance(abstain, int | np.integer) and np.can_cast(np.min_scalar_type(abstain), classes.dtype, "same_kind"):
+        if isinstance(abstain, int | np.integer) and np.can_cast(
+            np.min_scalar_type(abstain), classes.dtype, "same_kind"
+        ):
             return np.where(sure, classes, classes.dtype.type(abstain))
         return np.where(sure, classes.astype(object), abstain)
 
@@ -278,7 +282,7 @@ class LinfDistClassifier(ClassifierMixin, BaseEstimator):
         return certified
 
     def _radii(self, x: Floats, inputs: Tensor, radius: Tensor) -> Tensor:
-        """The network's radii in units of the scale. Each is proved again as a box of X, so no rounding can spoil it."""
+        """The network's radii in units of the scale. Each is proved again, as a box of X: rounding spoils nothing."""
         found, sure = torch.zeros_like(radius), torch.zeros_like(radius, dtype=torch.bool)
         inside = (radius - SLACK).clamp(min=0.0) * self.scaling_.ratio
         everything = inside.where(radius < 1, torch.inf)  # a radius of 1 is the whole range of every feature

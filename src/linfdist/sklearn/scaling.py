@@ -66,8 +66,8 @@ class Scaling:
         if not (np.isfinite(ratio) and sound.all()):
             worst = int(np.argmin(sound)) if ranges.ndim else 0
             raise ValueError(
-                f"X: feature {worst} goes from {float(lowest.flat[worst])!r} to {float(highest.flat[worst])!r}, which is "
-                "more than float64 can measure with this scale: rescale it first"
+                f"X: feature {worst} goes from {float(lowest.flat[worst])!r} to {float(highest.flat[worst])!r}, which "
+                "is more than float64 can measure with this scale: rescale it first"
             )
         return Scaling(low, span, np.where(varies, units, 0.0) if units is ranges else units, ratio)
 

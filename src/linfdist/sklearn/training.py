@@ -4,7 +4,6 @@ import math
 import warnings
 from dataclasses import dataclass, replace
 
-import torch
 from sklearn.exceptions import ConvergenceWarning  # type: ignore[import-untyped]
 from torch import Tensor
 
