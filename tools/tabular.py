@@ -125,10 +125,11 @@ def draw(rows: Sequence[Mapping[str, Any]]) -> None:
             heights = [row["clean"], *(row["at"][str(eps)] for eps in EPS)]
             label = row["model"] + (" (proved)" if proved else " (attacked)")
             panel.plot((0, *EPS), heights, "-o" if proved else "--s", color=COLOURS[row["model"]], ms=4, label=label)
-        panel.set(title=name, xlabel="ε, share of each feature's range", ylim=(0, 102), xticks=(0, *EPS))
+        panel.set(title=name, ylim=(0, 102), xticks=(0, *EPS))
         panel.tick_params(labelsize=8)
         panel.grid(alpha=0.3)
     panels[0].set_ylabel("accuracy, %")
+    figure.supxlabel("ε, as a share of each feature's range", fontsize=9)
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
     PICTURE.parent.mkdir(exist_ok=True)

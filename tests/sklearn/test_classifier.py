@@ -114,7 +114,7 @@ def test_ctrl_c_leaves_a_fitted_estimator(cancer, monkeypatch, again):
     assert classifier.n_iter_ == (39 if again else 59)
     assert classifier.certify(X, 0.01).radius.shape == (200,)
     if not again:
-        assert classifier.score(X, y) > 0.8
+        assert classifier.score(X, y) > 0.7
 
 
 BAD = {

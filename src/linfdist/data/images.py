@@ -88,7 +88,7 @@ class ImageFile:
             image = image.convert("RGB" if 3 in (channels, self.channels) else "L")
             image = image if turn is None else image.transpose(turn)
             if resize is not None and image.size != (resize, resize):
-                # Weights that are not negative and sum to 1: a resized pixel moves no more than those it is the mean of.
+                # Weights are not negative and sum to 1: a resized pixel moves no more than those it is the mean of.
                 image = ImageOps.fit(image, (resize, resize), Image.Resampling.BILINEAR)
             pixels = np.array(image)
         if channels == 1 and pixels.ndim == 3:

@@ -27,7 +27,7 @@ MOST_CHANNELS = 4
 WHOLE = 2**53  # float64 holds all whole numbers up to here
 LARGEST_EPS = 10**300
 SLACK = 2.0**-22  # of the network's inputs: more than rounding moves them
-SHRINK = 1 - 2.0**-8
+SHARES = (1 - 2.0**-8, 0.9, 0.75, 0.5)  # of a radius, tried where it fails: the grain of float64 may be coarse
 
 Eps = str | float | Fraction | ArrayLike
 
@@ -196,9 +196,8 @@ class LinfDistClassifier(ClassifierMixin, BaseEstimator):
         inputs = self._inputs(x)
         sure = self._proved(x, inputs, self._eps(eps, x)).numpy()
         classes = self._classes(inputs)
-        if isinstance(abstain, int | np.integer) and np.can_cast(
-            np.min_scalar_type(abstain), classes.dtype, "same_kind"
-        ):
+        whole = isinstance(abstain, int | np.integer) and classes.dtype.kind in "iuf"
+        if whole and np.can_cast(np.min_scalar_type(abstain), classes.dtype, "same_kind"):
             return np.where(sure, classes, classes.dtype.type(abstain))
         return np.where(sure, classes.astype(object), abstain)
 
@@ -286,7 +285,7 @@ class LinfDistClassifier(ClassifierMixin, BaseEstimator):
         found, sure = torch.zeros_like(radius), torch.zeros_like(radius, dtype=torch.bool)
         inside = (radius - SLACK).clamp(min=0.0) * self.scaling_.ratio
         everything = inside.where(radius < 1, torch.inf)  # a radius of 1 is the whole range of every feature
-        for tried in (everything, inside * SHRINK, inside * SHRINK**4):
+        for tried in (everything, *(inside * share for share in SHARES)):
             rows = (~sure & (tried > 0)).nonzero()[:, 0]
             if len(rows):
                 eps = tried[rows].numpy().reshape(-1, *[1] * (x.ndim - 1))

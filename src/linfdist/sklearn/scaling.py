@@ -64,7 +64,7 @@ class Scaling:
             low = np.where(span == ranges, lowest, lowest + ranges / 2 - span / 2)  # narrow ones lie in the middle
         sound = np.isfinite(low) & np.isfinite(span) & (~varies | (span >= ranges * 0.99))
         if not (np.isfinite(ratio) and sound.all()):
-            worst = int(np.argmin(sound)) if ranges.ndim else 0
+            worst = int(np.argmax(ranges / units)) if ranges is not units else int(np.argmax(ranges))
             raise ValueError(
                 f"X: feature {worst} goes from {float(lowest.flat[worst])!r} to {float(highest.flat[worst])!r}, which "
                 "is more than float64 can measure with this scale: rescale it first"
