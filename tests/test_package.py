@@ -24,6 +24,7 @@ HOUSE = """
 |---|---|
 | `cli` | everything below |
 | `networks` | `exact` `zoo` `models` |
+| `sklearn` | `training` `certificates` `models` |
 | `reproduce` | `report` `evaluate` `training` `models` `machine` |
 | `bench` | `training` `exact` `certificates` `attacks` `models` `machine` `ops` |
 | `theory` | `export` `exact` `certificates` `models` `nn` `ops` |

@@ -29,6 +29,7 @@ _SUBMODULES = (
     "plots",
     "recipes",
     "report",
+    "sklearn",
     "theory",
     "training",
 )

@@ -31,7 +31,8 @@ def parse_eps(text: str | float | Fraction, *, name: str = "eps", at_most: int =
         raise ValueError(f"{name} = {text!r}: must be finite, {_EXAMPLES}")
     if not 0 <= value <= at_most:
         side = "negative" if value < 0 else f"more than {at_most}"
-        raise ValueError(f"{name} = {text!r}: is {side}; must be between 0 and {at_most}, in pixels of [0, 1]")
+        levels = f"; {value} levels of 255 are {value}/255" if value.denominator == 1 and 1 < value <= 255 else ""
+        raise ValueError(f"{name} = {text!r}: is {side}; must be between 0 and {at_most}, in pixels of [0, 1]{levels}")
     return value
 
 

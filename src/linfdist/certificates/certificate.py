@@ -1,14 +1,18 @@
 """The public face: what is proved about a network's predictions on a batch of images."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import singledispatch
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
+from ..data.samples import as_samples
 from ..eps import in_words, parse_eps
 from ..models import PixelNet, as_network
 from ..models.rounding import flush_error, rounding_error
@@ -22,7 +26,7 @@ from .radius import largest_proved
 
 METHODS = ("margin", "box", "milp")
 Eps = str | float | Fraction | Tensor
-LARGEST_EPS = 10**6  # 1 already holds all images
+Samples = Tensor | NDArray[Any]
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -87,16 +91,23 @@ class Certificate:
 
 
 def certify(
-    model: object, x: Tensor, eps: Eps | None, y: Tensor | None = None, method: str = "box", radii: bool = True
+    model: object,
+    x: Samples,
+    eps: Eps | NDArray[Any] | None,
+    y: Any = None,
+    method: str = "box",
+    radii: bool = True,
 ) -> Certificate:
     """Prove, image by image, that no change of the pixels by up to eps changes the prediction.
 
     model: a network of `linfdist.models`, a `linfdist.nn.Stack` from pixels to logits, or anything else that declares
         the contract of networks or layers, in eval mode; or an exact network, which takes 8-bit images.
-    x: images (B, C, H, W) in [0, 1], in the model's precision; for an exact network uint8.
+    x: images (B, C, H, W) in [0, 1], in the model's precision; for an exact network uint8; rows (B, C) for networks of
+        features. Or a NumPy array, also (B, H, W) or (B, H, W, C): bytes become pixels, floats are rounded to the
+        model's precision, and the certificate is about the result.
     eps: text such as "8/255" or "0.3", meaning exactly that; a fraction; a float, meaning its exact binary value; or
-        None for radii alone. For method "box" also a tensor that broadcasts to x, one number per pixel: then
-        `certified` is about that box, and `radius` about balls as ever.
+        None for radii alone. For method "box" also a tensor or array that broadcasts to x, one number per pixel:
+        then `certified` is about that box, and `radius` about balls as ever.
     y: (B,) the right classes, if only those shall count as certified.
     method: "margin" (Fact 3.6: one forward pass; with an MLP on top, Section 6), "box" (Appendix B: intervals through
         all layers, never weaker than the margin on plain nets), or "milp" (tiny plain nets: the exact radius to about
@@ -117,9 +128,31 @@ def certify(
     """
     if method not in METHODS:
         raise ValueError(f"method = {method!r}: must be one of {', '.join(METHODS)}")
-    check_plain(x, "x")
+    if isinstance(x, Tensor):
+        check_plain(x, "x")
+    rows_of_features = (x.dim() if isinstance(x, Tensor) else np.ndim(x)) == 2
+    if not isinstance(x, Tensor):
+        x = _from_array(model, x)
+    elif rows_of_features:
+        x = x[:, :, None, None]
+    if isinstance(eps, np.ndarray):
+        eps = torch.tensor(eps)
+    if rows_of_features and isinstance(eps, Tensor) and eps.dim() in (1, 2):
+        eps = eps[..., None, None]
+    if isinstance(y, np.ndarray):
+        y = torch.tensor(y)
     proof = certify_any(model, x, eps, y, method, radii)
-    return proof if eps is None or isinstance(eps, Tensor) else replace(proof, eps=parse_eps(eps, at_most=LARGEST_EPS))
+    return proof if eps is None or isinstance(eps, Tensor) else replace(proof, eps=parse_eps(eps))
+
+
+def _from_array(model: object, x: Any) -> Tensor:
+    """Samples of an array as the model takes them: bytes for an exact network, else pixels in its own precision."""
+    samples = as_samples(x, "x")
+    if not isinstance(model, nn.Module):
+        return samples
+    weight = next(itertools.chain(model.parameters(), model.buffers()), torch.empty(0))
+    pixels = samples.to(weight.device).to(weight.dtype)
+    return pixels / 255 if samples.dtype == torch.uint8 else pixels
 
 
 @singledispatch
@@ -153,7 +186,7 @@ def certify_floats(
     return Certificate(prediction, radius, None if ball is None else certified, margin)
 
 
-def predict(model: object, x: Tensor, eps: Eps, method: str = "box") -> Tensor:
+def predict(model: object, x: Samples, eps: Eps | NDArray[Any], method: str = "box") -> Tensor:
     """The class of each image where it is certified at eps, and -1 elsewhere: (B,) int64. See `certify`."""
     if eps is None:
         raise TypeError("predict needs an eps: it answers where the prediction is certified at eps")
@@ -169,7 +202,7 @@ def _read_eps(eps: Eps | None, x: Tensor, method: str) -> Fraction | Tensor | No
             raise ValueError(f"eps as a tensor, one number per pixel, is for method 'box' only, not for {method!r}")
         check_eps(eps, x)
         return eps.detach().to(x.device, torch.float64).broadcast_to(x.shape)
-    return None if eps is None else parse_eps(eps, at_most=LARGEST_EPS)
+    return None if eps is None else parse_eps(eps)
 
 
 def _look(network: PixelNet, method: str) -> Callable[[Tensor], list[Proof]]:

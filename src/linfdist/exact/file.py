@@ -34,7 +34,7 @@ _STAGE_KEYS = {
 _ORDER = re.compile("(crop )?(clip )?(pool )?(dist )+(sum |head )?")
 
 
-def save(network: FrozenNet, path: Path) -> None:
+def save(network: FrozenNet, path: str | Path) -> None:
     """Write the network, atomically. Entries that were pruned cost a bit each, kept ones a bit and their weight.
 
     ValueError for a network that `load` would refuse because of its size, or because of its facts.
@@ -48,7 +48,7 @@ def save(network: FrozenNet, path: Path) -> None:
             raise ValueError(f"its tensors have {size} bytes")
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} was not written, because it could not be loaded: {error}") from None
-    save_tensors(path, tensors, header)
+    save_tensors(Path(path), tensors, header)
 
 
 def load(path: str | Path) -> FrozenNet:

@@ -6,7 +6,7 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
-from ..certificates.certificate import LARGEST_EPS, Certificate, Eps, certify_any
+from ..certificates.certificate import Certificate, Eps, certify_any
 from ..certificates.checks import check_labels
 from ..certificates.chunks import ROWS
 from ..eps import parse_eps
@@ -35,7 +35,7 @@ def certify_exact(
     network.check_images(x)
     if y is not None:
         check_labels(network.classes, y, len(x))
-    exact = None if eps is None else parse_eps(eps, at_most=LARGEST_EPS)
+    exact = None if eps is None else parse_eps(eps)
     parts = [_certify(network, few, exact, method, radii) for few in x.split(ROWS)]
     prediction, radius, certified = (torch.cat(column) for column in list(zip(*parts, strict=True))[:3])
     margin = None if network.head is not None else torch.cat([part[3] for part in parts])

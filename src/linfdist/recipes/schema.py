@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from fractions import Fraction
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import (
@@ -27,6 +28,8 @@ CONV_DEPTH = 6  # Table 8: five convolutions and one fully connected dist layer
 
 def _data(text: str) -> str:
     if text not in IMAGE_SIZES and not ("/" in text or "\\" in text or text.startswith((".", "~"))):
+        if Path(text).is_dir():
+            return f"./{text}"  # written so that it is a folder wherever the recipe is read again
         names = ", ".join(IMAGE_SIZES)
         raise ValueError(f"must be one of {names}, or a folder such as ./images{closest(text, IMAGE_SIZES)}")
     return text
@@ -73,6 +76,9 @@ class Recipe(BaseModel):
 
     data: Annotated[str, AfterValidator(_data)] = Field(
         description="mnist, fashion, cifar10, tinyimagenet, digits, or a folder of images (class/image.png)"
+    )
+    resize: Whole | None = Field(
+        None, description="side of the squares that the images of a folder are cut and resized to; none: as they are"
     )
     eps: Radius = Field(description='exact radius to certify, such as "0.3" or "8/255"')
     holdout: int = Field(0, ge=0, description="training images held out for making choices")
@@ -187,6 +193,7 @@ class Recipe(BaseModel):
             "start_noise": (self.start is None, "there is no start"),
             "pad_mode": (self.pad == 0, "pad = 0"),
             "pad_share": (self.pad == 0 and self.crop is None, "pad = 0"),
+            "resize": (self.data in IMAGE_SIZES, f"all images of {self.data} have one size; it is for folders"),
             "weight_decay": (self.decay == "none", "decay = 'none'"),
             "average": (self.e3 + self.e4 == 0, "e3 = 0"),
             "box_threshold": (self.e4 == 0, "e4 = 0"),
@@ -296,7 +303,7 @@ def _override(recipe: Recipe, changes: Mapping[str, object]) -> Recipe:
     if "epochs" in changes:
         if clash := [key for key in PHASES if key in changes]:
             raise RecipeError([f"epochs: rescales {' : '.join(PHASES)}; it does not go with {', '.join(clash)}"])
-        values.update(_rescaled(recipe, changes["epochs"]))
+        values.update(rescaled(recipe, changes["epochs"]))
     if "source" not in changes:
         changed = ", ".join(f"{key}={value}" for key, value in changes.items())
         values["source"] = f"{recipe.source}; changed: {changed}"
@@ -310,8 +317,10 @@ def _none(key: str, value: object) -> object:
     return None if optional and isinstance(value, str) and value.lower() == "none" else value
 
 
-def _rescaled(recipe: Recipe, epochs: object) -> dict[str, float]:
-    problem = RecipeError([f"epochs = {epochs!r}: must be a number more than 0 (the sum of {', '.join(PHASES)})"])
+def rescaled(recipe: Recipe, epochs: object, where: str = "") -> dict[str, float]:
+    """Return the numbers of epochs of all phases in the recipe's proportions, with this sum."""
+    names = ", ".join(PHASES)
+    problem = RecipeError([f"epochs = {epochs!r}: must be a number more than 0 (the sum of {names})"], where)
     try:
         total = float(epochs) if isinstance(epochs, str | int | float) else 0.0
     except ValueError:
