@@ -6,6 +6,7 @@ from . import data, recipes, zoo
 from .bench import bench
 from .boundary import Verbs
 from .certify import certify
+from .demo import demo
 from .evaluate import evaluate
 from .export import export
 from .info import info
@@ -27,6 +28,7 @@ app.command()(train)
 app.command()(evaluate)
 app.command()(certify)
 app.command()(export)
+app.command()(demo)
 app.command()(verify)
 app.command()(report)
 app.command()(reproduce)

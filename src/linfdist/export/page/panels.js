@@ -152,11 +152,11 @@ export class Fight {
     if (found && found.image !== this.last) {
       this.last = found.image;
       this.broke(found.levels);
-      const change = found.image.map((pixel, i) => 128 + Math.trunc((pixel - image[i]) / 2));
+      const change = found.image.map((pixel, i) => 128 + Math.trunc((127 * (pixel - image[i])) / found.levels));
       byId("found").replaceChildren(
         thumb(network.shape, image, "Your image", "your image"),
         thumb(network.shape, found.image, `Taken for ${names[found.best]}`, "taken for ", made("span", "other", `“${names[found.best]}”`)),
-        thumb(network.shape, change, "What was changed", "the change: brighter, darker"),
+        thumb(network.shape, change, "What was changed", "the change, enlarged"),
       );
     }
     if (done) this.idle("Attack again");
