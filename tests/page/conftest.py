@@ -1,6 +1,5 @@
 """A real browser: Debian's Chromium, driven by Playwright. Without one of them the tests are skipped with the reason."""
 
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,23 +10,16 @@ from linfdist import data, exact, networks
 from linfdist.exact import FrozenNet
 from linfdist.export.html import page as page_text
 
-# As root, without a screen, and without Chromium's own requests to anywhere.
-FLAGS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-]  # fmt: skip
-
-
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="pip install playwright, which drives the browser")
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if found is None:
-        pytest.skip("no Chromium on this machine: apt-get install chromium")
-    with playwright.sync_playwright() as driver:
-        running = driver.chromium.launch(executable_path=found, args=FLAGS)
-        yield running
-        running.close()
+    pytest.importorskip("playwright", reason="pip install playwright, which drives the browser")
+    from tools.browser import NoBrowser, chromium
+
+    try:
+        with chromium() as running:
+            yield running
+    except NoBrowser as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture

@@ -51,6 +51,7 @@ function start() {
     byId("note").textContent = note;
     byId("checked").hidden = true;
     fight.clear();
+    stir();
     waiting ||= requestAnimationFrame(render);
   }
 
@@ -63,19 +64,25 @@ function start() {
     byId("image").parentElement.classList.toggle("empty", shown.image.every((pixel, i) => pixel === network.lower[i]));
     showAnswer();
     showBall();
-    document.documentElement.dataset.milliseconds = String(performance.now() - began); // read by the tests
+    document.documentElement.dataset.milliseconds = String(performance.now() - began); // these too
     followLater();
+  }
+
+  /** Something has changed, and not everything shows it yet. */
+  function stir() {
+    document.documentElement.dataset.settled = "no"; // read by the tests
   }
 
   /** The slower panels come after a moment of calm. */
   function followLater() {
+    stir();
     clearTimeout(calm);
     calm = setTimeout(() => {
       const style = getComputedStyle(document.documentElement);
       showEdges(shown);
       showReasons(shown, { own: style.getPropertyValue("--proved").trim(), rival: style.getPropertyValue("--broken").trim() });
       byId("announcement").textContent = `${byId("class").textContent}. ${byId("claim").textContent} ${byId("status").textContent}.`;
-      document.documentElement.dataset.calm = String(Number(document.documentElement.dataset.calm ?? 0) + 1);
+      document.documentElement.dataset.settled = "yes";
     }, CALM);
   }
 

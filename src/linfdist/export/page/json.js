@@ -21,6 +21,7 @@ const TOKEN = /\s*([{}[\]:,]|"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|
  */
 export function parseTree(text) {
   const value = JSON.parse(text); // refuses what is no JSON, so that the rest need not
+  /** @type {string[]} */
   const tokens = [];
   TOKEN.lastIndex = 0;
   for (let match = TOKEN.exec(text); match; match = TOKEN.exec(text)) tokens.push(match[1]);

@@ -48,6 +48,7 @@ export class Network {
 
   /** @param {Uint8Array} image @returns {Run} */
   run(image) {
+    /** @type {Int32Array} */
     let x = Int32Array.from(image, (pixel) => pixel << this.k);
     const values = [x];
     for (const stage of this.stages) values.push((x = stage.forward(x)));
@@ -64,6 +65,7 @@ export class Network {
    */
   boxes(image, levels) {
     const { k, lower, upper } = this;
+    /** @type {Box} */
     let box = {
       low: Int32Array.from(image, (pixel, i) => Math.max(pixel - levels, lower[i]) << k),
       high: Int32Array.from(image, (pixel, i) => Math.min(pixel + levels, upper[i]) << k),

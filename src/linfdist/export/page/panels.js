@@ -78,7 +78,10 @@ export class Fight {
   /** @param {(levels: number | null) => void} broke   told the smallest distance found so far */
   constructor(broke) {
     this.broke = broke;
+    /** Counts the attacks: one that is not the last has ended. */
     this.running = 0;
+    /** @type {Uint8Array | null} The image that is shown as found. */
+    this.last = null;
   }
 
   /** Ends it, and forgets what it found. */

@@ -28,6 +28,7 @@ export function encodePng(shape, image) {
 
 /** A zlib stream without compression. @param {Uint8Array} data @returns {Uint8Array} */
 function stored(data) {
+  /** @type {Uint8Array[]} */
   const pieces = [Uint8Array.of(0x78, 0x01)];
   for (let at = 0; at < data.length; at += 65535) {
     const part = data.subarray(at, at + 65535), size = part.length;
