@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from linfdist import exact
 from linfdist.exact import network as network_module
 from linfdist.exact.freeze import to_grid
-from linfdist.exact.network import FrozenLayer, grid_inputs
+from linfdist.exact.network import FrozenLayer
+from linfdist.exact.stem import Stem
 from linfdist.exact.prune import winners
 from linfdist.exact.report import compare
 from linfdist.models import ConvDistNetMLP, DistNet, DistNetMLP
@@ -65,7 +66,7 @@ def test_means_shifts_and_hidden_biases_cost_no_rounding():
             tensor.copy_(torch.rand_like(tensor).mul(64).round() / 64)
         next(iter(net.body)).std.fill_(1.0)
     frozen = exact.freeze(net, k=6)
-    moved = to_grid(net, 255 * 64)[1]
+    moved = to_grid(net, Stem(6))[1]
     assert moved < Fraction(1, 10**6)
     x = images(5, (1, 1, 2))
     for image, z in zip(x, frozen(x), strict=True):
@@ -199,8 +200,8 @@ def test_inputs_are_checked(x, error, complaint):
 def test_the_engine_computes_the_reference(trained):
     x = torch.cat([trained.images, images(100, (1, 8, 8))])
     assert torch.equal(trained.frozen(x), reference(trained.frozen, x))
-    rounded, _ = to_grid(trained.network, 255 * 2**trained.frozen.k)
-    whole = dense_logits(rounded, grid_inputs(x, None, trained.frozen.k).long())
+    rounded, _ = to_grid(trained.network, trained.frozen.stem)
+    whole = dense_logits(rounded, Stem(trained.frozen.k)(x).long())
     assert torch.equal(trained.frozen(x).long(), whole)
     assert trained.frozen(x[:0]).shape == (0, 10)
 

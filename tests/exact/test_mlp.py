@@ -14,7 +14,7 @@ from linfdist.exact import twin
 from linfdist.exact.certificate import box_certified_at, box_holds
 from linfdist.exact.file import contents
 from linfdist.exact.freeze import fold_network
-from linfdist.exact.network import grid_inputs
+from linfdist.exact.stem import Stem
 from linfdist.exact.report import compare
 from linfdist.nn import DistLinear
 
@@ -70,7 +70,7 @@ def test_features_keep_every_bit(seed, k, narrow):
     domain = (x.amin(0), x.amax(0)) if narrow else None
     frozen = exact.freeze(net, k=k, domain=domain)
     std = fold_network(net).std
-    y, offset = grid_inputs(x, None, k).double(), -torch.full((9,), 0.2).double()
+    y, offset = Stem(k)(x).double(), -torch.full((9,), 0.2).double()
     for layer in net.body:
         if isinstance(layer, DistLinear):
             weight = ((std * layer.weight.detach().double() - offset) * 255 * 2**k).round()

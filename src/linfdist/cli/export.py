@@ -169,7 +169,7 @@ def _show(frozen: exact.FrozenNet, compared: tuple[str, Comparison] | None, mode
         types += "; batches of images run in 8 bits"
     lines = Table.grid(padding=(0, 2))
     lines.add_column(style="bold")
-    lines.add_row("grid", f"1/{255 * 2**frozen.k} pixel (k = {frozen.k})")
+    lines.add_row("grid", f"1/{255 * frozen.stem.steps} pixel (k = {frozen.k})")
     lines.add_row("layers", types)
     lines.add_row("domain", "every 8-bit image" if frozen.whole_cube else "the images given; others are refused")
     lines.add_row("weights pruned", _share(facts["weights"], facts["kept"]))

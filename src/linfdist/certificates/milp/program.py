@@ -72,6 +72,8 @@ class Plain:
         folded = Folded(network.shape)
         network.body.fold(folded)
         network.readout.fold(folded)
+        if folded.clip is not None or folded.pool or folded.per_class > 1:
+            raise TypeError("networks with clip, pool or several neurons per class have no form as a program: take box")
         layers = [Layer(double(layer.weight), np.zeros(len(layer.weight))) for layer in folded.layers]
         layers[-1] = Layer(layers[-1].weight, double(folded.offset))
         error = rounding_error(network) * folded.std
