@@ -1,6 +1,6 @@
 """Pictures of the page that `linfdist export --format html` writes, light and dark, for the documentation.
 
-    python -m tools.page_pictures PAGE.html docs/images
+python -m tools.page_pictures PAGE.html docs/images
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""A real browser: Debian's Chromium, driven by Playwright. Without one of them the tests are skipped with the reason."""
+"""A real browser: Debian's Chromium, driven by Playwright. Without it, tests are skipped with the reason."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,6 +9,7 @@ import pytest
 from linfdist import data, exact, networks
 from linfdist.exact import FrozenNet
 from linfdist.export.html import page as page_text
+
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:

@@ -43,6 +43,22 @@ def test_random_networks(opened, mnist_page, tmp_path):
         assert_same(page, frozen, pixels, tmp_path, proofs=len(pixels))
 
 
+AVERAGING = [
+    {"pool": [2]}, {"pool": [1, 2, 3]}, {"clip": [0.2, 0.7]}, {"per_class": 3},
+    {"pool": [1, 2], "clip": [0.1, 0.9], "per_class": 5, "crop": 4},
+]  # fmt: skip
+
+
+def test_networks_that_average(opened, mnist_page, tmp_path):
+    """Means of blocks, clipped pixels and several neurons a class are sums of integers, here as there."""
+    page = opened(mnist_page)
+    for seed, options in enumerate(AVERAGING):
+        shape = (1 + 2 * (seed % 2), 5, 6)
+        network = freeze(random_net(seed, shape, width=6 + seed, depth=2, classes=3, **options), k=seed % 4)
+        pixels = images(8, shape, seed)
+        assert_same(page, network, pixels, tmp_path, proofs=len(pixels))
+
+
 def test_networks_with_a_head(opened, mnist_page, tmp_path):
     """Logits are as near to exact ones as float64 sums are, and the independent checker accepts every certificate."""
     page, proved = opened(mnist_page), 0
@@ -61,7 +77,14 @@ def test_networks_with_a_head(opened, mnist_page, tmp_path):
 
 def test_headers_with_strange_texts_have_the_same_hash(opened, mnist_page, tmp_path):
     """Numbers in every form, keys whose order depends on the alphabet, escapes, empty objects and lists."""
-    facts = {"z": 1e-05, "ä": 1e16, "\U0001f600": 2, "\uffff": [[], {}, {"b": None, "a": True}], "a\"\\\n": 10**30, "A": -0.0}
+    facts = {
+        "z": 1e-05,
+        "ä": 1e16,
+        "\U0001f600": 2,
+        "\uffff": [[], {}, {"b": None, "a": True}],
+        'a"\\\n': 10**30,
+        "A": -0.0,
+    }
     network = freeze(random_net(0), facts=facts)
     found = run(opened(mnist_page), network, images(1), tmp_path, proofs=1)
     assert found["proofs"][0]["model_sha256"] == network.sha256

@@ -82,7 +82,9 @@ def test_a_drawing_is_proved_and_the_proof_travels(opened, frozen, mnist_page, t
     false.write_text(json.dumps({**proof.json(), "levels": proof.levels + 1, "radius": str(proof.levels + 1)}))
     page.set_input_files("#file", [false])
     page.locator("#checked.no").wait_for()
-    assert f"the certificate says {proof.levels + 1}, it is {proof.levels}" in page.inner_text("#checked").replace('"', "")
+    assert f"the certificate says {proof.levels + 1}, it is {proof.levels}" in page.inner_text("#checked").replace(
+        '"', ""
+    )
 
 
 def test_slider_and_edge(opened, frozen, mnist, mnist_page):
@@ -219,7 +221,7 @@ def test_screen_readers_are_told(opened, mnist_page):
 EVIL = [
     "</script><script>window.broken = 1</script>",
     "<img src=x onerror='window.broken = 1'>",
-    "\"><svg onload=window.broken=1>",
+    '"><svg onload=window.broken=1>',
     "<!--<script>",
     "$script ${style} \u2028 & é",
 ]
@@ -242,12 +244,13 @@ def test_hostile_names_stay_text(opened):
 
 
 def test_other_networks(opened, tmp_path):
-    """In colour, with many classes, with a head, and for a domain: all of the page works, or says what is not proved."""
+    """In colour, with many classes, with a head, averaging, for a domain: the page works, or says what is not proved."""
     shape = (3, 6, 5)
     black, white = torch.zeros(shape, dtype=torch.uint8), torch.full(shape, 200, dtype=torch.uint8)
     for network in (
         freeze(random_net(0, shape, classes=30)),
         freeze(random_mlp(0, shape, classes=3)),
+        freeze(random_net(2, shape, pool=[1, 2], clip=[0.1, 0.9], per_class=4)),
         freeze(random_net(1, shape), domain=(black, white)),
     ):
         page = opened(page_text(network, "other"))

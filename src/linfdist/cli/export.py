@@ -46,7 +46,7 @@ def export(
         typer.Option(
             "--format",
             help="exact: integers, pruned without loss (a head: float64). onnx: floats, with a certified radius unless "
-            "there is a head. onnx-exact: the integers. torch: floats, for torch.export. html: the integers on one page "
+            "there is a head. onnx-exact: the integers. torch: floats, for torch.export. html: the integers on a page "
             "that classifies, proves and attacks in the browser.",
         ),
     ],

@@ -23,7 +23,7 @@ def write_page(
     content = model.file.read_bytes() if isinstance(model.network, FrozenNet) else frozen
     folder = model.folder.parent if model.folder.name == "exact" else model.folder
     name = folder.resolve().name or model.folder.name
-    to_html(content, target, name, test and test.classes, test, eps or _radius(model, frozen))
+    to_html(content, target, name, None if test is None else test.classes, test, eps or _radius(model, frozen))
 
 
 def _test_images(model: Model, frozen: FrozenNet, dataset: str | None, data_dir: Path | None) -> Dataset | None:

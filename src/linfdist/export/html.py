@@ -1,6 +1,6 @@
 """One self-contained page that holds an exact network, runs it in the browser and proves what it shows.
 
-The parts are files in `page/`: a template, a style sheet, and modules of plain JavaScript that are joined here. Whatever
+The parts are files in `page/`: a template, a style sheet, and modules of plain JavaScript that are joined here. What
 comes from a network, a data set or a file name goes in as escaped text or as JSON that HTML cannot misread, and a
 content security policy allows no other script and no connection.
 """
@@ -41,8 +41,8 @@ def page(
 ) -> str:
     """The text of the page.
 
-    network: an exact network, or the bytes of its file, which then are on the page as they are. name: what it is called.
-    classes: their names. samples: a data set whose first images the page offers. eps: the radius to start with, as text.
+    network: an exact network, or the bytes of its file, which then are on the page as they are. name: its name.
+    classes: their names. samples: a data set whose first images the page offers. eps: the first radius, as text.
     """
     content = network if isinstance(network, bytes) else _bytes(network)
     data = {
