@@ -10,6 +10,7 @@ from . import data, recipes, zoo
 from .bench import bench
 from .boundary import Verbs, say
 from .certify import certify
+from .demo import demo
 from .evaluate import evaluate
 from .export import export
 from .info import info
@@ -52,6 +53,7 @@ app.command()(train)
 app.command()(evaluate)
 app.command()(certify)
 app.command()(export)
+app.command()(demo)
 app.command()(verify)
 app.command()(report)
 app.command()(reproduce)
