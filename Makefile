@@ -48,7 +48,7 @@ bench: setup  ## measure the engine on this machine, into BENCH_JSON
 	@mkdir -p $(dir $(BENCH_JSON))
 	$(bin)/linfdist bench --json $(BENCH_JSON)
 
-pages: setup  ## write the generated pages: docs/results.md, its pictures, the tables of README.md
+pages: setup  ## write the generated pages: docs/results.md, the pictures, the tables of README.md and docs/engine.md
 	$(bin)/python -m tools.pages
 
 lint: setup  ## ruff and mypy
@@ -56,8 +56,10 @@ lint: setup  ## ruff and mypy
 	$(bin)/ruff format --check .
 	$(bin)/mypy
 
-docs: .venv/.docs  ## build the documentation into site/
-	NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --strict --quiet
+docs: .venv/.docs  ## build the documentation into site/, run its tutorials, follow its links
+	$(bin)/python -m sphinx --fail-on-warning --keep-going --quiet --doctree-dir build/docs/trees docs build/docs/site
+	rm -rf site && cp -r build/docs/site site
+	$(bin)/python -m tools.links site
 
 demo: setup  ## fetch MNIST, train mnist-quick from scratch, certify and attack all test images, report
 	$(bin)/linfdist info

@@ -95,11 +95,12 @@ Tensor sided_op(Tensor x, Tensor neuron, Tensor start, Tensor middle, Tensor ind
 
 Tensor network_op(Tensor images, int64_t shift, std::vector<int64_t> sizes, std::vector<int64_t> runs, Tensor neuron, Tensor start,
                   Tensor middle, Tensor index, Tensor weight, Tensor bias) {
-  check(images, 2, ScalarType::Byte);
+  const bool bytes = images.scalar_type() == ScalarType::Byte;  // else what the pixels have become, in the weights' type
+  check(images, 2, bytes ? ScalarType::Byte : weight.scalar_type());
   check(bias, 1, ScalarType::Int);
   const int64_t* at = check_runs(neuron, start, middle, index, weight);
   const int64_t layers = static_cast<int64_t>(sizes.size()) - 1;
-  STD_TORCH_CHECK(shift >= 0 && shift < 23, "linfdist: bad shift");
+  STD_TORCH_CHECK(shift >= 0 && shift < 23 && (bytes || shift == 0), "linfdist: bad shift");
   STD_TORCH_CHECK(layers > 0 && runs.size() == sizes.size() && runs.front() == 0 && runs.back() == neuron.numel(),
                   "linfdist: the layers do not fit the runs");
   int64_t neurons = 0;
@@ -112,7 +113,10 @@ Tensor network_op(Tensor images, int64_t shift, std::vector<int64_t> sizes, std:
   const auto run = [&](auto t) {
     using T = decltype(t);
     ExactNet<T> job{};
-    job.images = static_cast<const uint8_t*>(images.const_data_ptr());
+    if (bytes)
+      job.images = static_cast<const uint8_t*>(images.const_data_ptr());
+    else
+      job.values = static_cast<const T*>(images.const_data_ptr());
     job.batch = images.size(0), job.layers = layers, job.shift = shift;
     job.sizes = sizes.data(), job.runs = runs.data();
     job.neuron = ints(neuron), job.start = at, job.middle = longs(middle), job.index = ints(index);

@@ -123,12 +123,14 @@ struct Exact {
   T* y;                    // (O, B)
 };
 
-// A whole network of sided layers, one after the other: 8-bit images in, minus the last layer's outputs out. Numbers of
+// A whole network of sided layers, one after the other: 8-bit images in, or wider values where something was done to the
+// pixels before; minus the last layer's outputs out. Numbers of
 // runs and entries count through all layers; layer l has runs [runs[l], runs[l + 1]). Task = panel.
 // T = uint8_t has no biases: x - w and w - x are cut off at 0, and whoever made the weights has proved that 255 is enough.
 template <class T>
 struct ExactNet {
-  const uint8_t* images;   // (B, sizes[0])
+  const uint8_t* images;   // (B, sizes[0]), to be shifted to the left by `shift`; or null, and
+  const T* values;         // (B, sizes[0]) the inputs as they are
   int64_t batch, layers, shift;
   const int64_t* sizes;    // (layers + 1): of the images and of every layer's output
   const int64_t* runs;     // (layers + 1)

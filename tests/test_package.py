@@ -24,9 +24,11 @@ HOUSE = """
 |---|---|
 | `cli` | everything below |
 | `networks` | `exact` `zoo` `models` |
+| `sklearn` | `training` `certificates` `models` |
 | `reproduce` | `report` `evaluate` `training` `models` `machine` |
 | `bench` | `training` `exact` `certificates` `attacks` `models` `machine` `ops` |
-| `report` | nothing: it reads rows, never networks |
+| `theory` | `export` `exact` `certificates` `models` `nn` `ops` |
+| `report` | `plots`: it reads rows, never networks |
 | `evaluate` | `exact` `certificates` `attacks` `models` |
 | `export` | `exact` `certificates` `models` `nn` |
 | `exact` | `certificates` `models` `nn` `ops` |
@@ -34,6 +36,7 @@ HOUSE = """
 | `attacks` | `models` |
 | `training` | `zoo` `models` `nn` `ops`: never `certificates`, a callback is handed in |
 | `zoo` | nothing |
+| `plots` | nothing: it draws rows and certificates, never networks |
 | `models` | `nn` |
 | `nn` | `ops` |
 | `machine` | `ops` |
@@ -228,6 +231,23 @@ def test_an_import_has_no_side_effect_on_torch():
         "import linfdist as ld\n"
         "ld.dist(torch.ones(40, 7), torch.zeros(3, 7), 30.5)\n"
         "assert state() == before, (state(), before)\n"
+    )
+    run = python("-c", program)
+    assert run.returncode == 0, run.stderr
+
+
+def test_what_tab_offers_is_ours_and_works():
+    """In a process of its own: elsewhere the submodules have been imported already."""
+    program = (
+        "import linfdist as ld\n"
+        "names = dir(ld)\n"
+        "assert {'attacks', 'exact', 'plots', 'training', 'certify'} <= set(names), names\n"
+        "assert not {'import_module', 'version', 'Any', 'TYPE_CHECKING', 'PackageNotFoundError'} & set(names), names\n"
+        "for name in names: getattr(ld, name)\n"
+        "assert ld.training.hinge_loss and ld.attacks.attack and ld.exact.freeze\n"
+        "try: ld.none\n"
+        "except AttributeError as error: assert 'linfdist' in str(error)\n"
+        "else: raise AssertionError\n"
     )
     run = python("-c", program)
     assert run.returncode == 0, run.stderr

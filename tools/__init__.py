@@ -1,7 +1,7 @@
 """What only the repository needs, and no wheel holds: pages and pictures, the study, additions to the zoo, the soak.
 
 Run from the root of the repository: `python -m tools.pages` (or `make pages`), `python -m tools.study RUN...`,
-`python -m tools.zoo_add RUN NAME`, `python -m tools.soak` (or `make soak`).
+`python -m tools.zoo_add RUN NAME`, `python -m tools.theory`, `python -m tools.soak` (or `make soak`).
 """
 
 import sys

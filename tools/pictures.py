@@ -5,8 +5,10 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from linfdist.bench import Report
+from linfdist.bench.table import pairs, ratio
 from linfdist.eps import parse_eps
-from linfdist.report.plots import LIGHT, require_matplotlib
+from linfdist.plots.theme import LIGHT, require_matplotlib
 from linfdist.report.published import NETWORKS
 from linfdist.reproduce.compare import published_number
 from linfdist.reproduce.plan import plan
@@ -18,7 +20,9 @@ _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#
 _DPI = 150
 
 
-def draw(cards: Sequence[Card], curves: Curves, rows: Sequence[TableRow]) -> dict[str, bytes]:
+def draw(
+    cards: Sequence[Card], curves: Curves, rows: Sequence[TableRow], speed: Report | None = None
+) -> dict[str, bytes]:
     """Draw the pictures that there are numbers for, by name."""
     shown = [card for card in cards if card.name in curves]
     drawings: dict[str, Callable[[], Any]] = {}
@@ -30,6 +34,8 @@ def draw(cards: Sequence[Card], curves: Curves, rows: Sequence[TableRow]) -> dic
         drawings["ablation"] = lambda: _ablation(rows)
     if any(row.table == 7 and row.scale == "laptop" for row in rows):
         drawings["depth"] = lambda: _depth(rows)
+    if speed is not None:
+        drawings["speed"] = lambda: _speed(speed)
     if drawings:
         require_matplotlib()
     return {name: _png(drawing) for name, drawing in drawings.items()}
@@ -83,7 +89,9 @@ def _radius(cards: Sequence[Card], curves: Curves) -> Any:
         for eps in dict.fromkeys(card.eps for card in group):
             axes.axvline(float(parse_eps(eps)), color=LIGHT.muted, linewidth=1, linestyle=(0, (4, 3)))
         axes.set_title(data, loc="left", fontweight="bold")
-        axes.set(xlim=(0, None), ylim=(0, 100), xlabel="ℓ∞ radius, in pixels of [0, 1]", ylabel="proved, % of images")
+        axes.set(
+            xlim=(0, None), ylim=(0, 100), xlabel="ℓ∞ radius, on the 0–1 intensity scale", ylabel="proved, % of images"
+        )
         axes.legend()
     return figure
 
@@ -149,4 +157,29 @@ def _depth(rows: Sequence[TableRow]) -> Any:
         axes.set_title(title, loc="left", fontweight="bold")
         axes.set(xlabel="dist layers", ylabel="accuracy, %")
         axes.legend()
+    return figure
+
+
+def _speed(report: Report) -> Any:
+    """Draw how many times faster the engine is than what torch offers, with data that favour it least, and others."""
+    from matplotlib.figure import Figure
+
+    shown = [pair for pair in pairs(report.rows) if next(iter(pair.values())).measure == "times faster than"]
+    figure = Figure(figsize=(8.4, 0.5 + 0.5 * len(shown)), layout="constrained")
+    axes = figure.subplots()
+    names = {"nothing to prune": _COLOURS[0], "as specified": _COLOURS[5]}
+    for number, pair in enumerate(reversed(shown)):
+        for k, (data, colour) in enumerate(names.items()):
+            if data in pair:
+                y = number + 0.18 - 0.36 * k
+                axes.barh([y], [pair[data].ratio.median], height=0.34, color=colour)
+                axes.annotate(f"{ratio(pair[data])}×", (pair[data].ratio.median, y), (4, 0), va="center",
+                              textcoords="offset points")  # fmt: skip
+    titles = [next(iter(pair.values())) for pair in reversed(shown)]
+    axes.set_yticks(range(len(shown)), [f"p = {row.p} {row.operation}, over {row.rival}" for row in titles])
+    axes.set_xscale("log")
+    axes.set(xlim=(1, 400), xlabel=f"times faster, {report.settings['threads']} threads")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.grid(visible=False, axis="y")
+    axes.legend([axes.barh([0], [0], color=colour) for colour in names.values()], list(names), loc="lower right")
     return figure

@@ -1,4 +1,4 @@
-"""The README's table of speed, from what `linfdist bench --json` wrote."""
+"""The table of speed of docs/engine.md, from what `linfdist bench --json` wrote."""
 
 from linfdist.bench import Report
 from linfdist.bench.results import Mark

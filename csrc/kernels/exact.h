@@ -7,6 +7,7 @@
 #include "loops.h"
 
 #include <bit>
+#include <limits>
 #include <type_traits>
 
 namespace {
@@ -180,19 +181,19 @@ void exact_sided(const Exact<typename V::T>& job, int64_t begin, int64_t end) {
 
 // The first layer's runs for up to 1,024 images: their pixels take fewer values than all images' could, so more sides
 // cannot be the maximum of their neuron. The way of `plan` in scan.h, with one side per entry.
-template <class T>
+template <class T, class S>  // S: of what the network takes, T or uint8_t
 class Narrowed {
  public:
-  explicit Narrowed(const linfdist::ExactNet<T>& net)
-      : net_(net), start_(net.runs[1]), middle_(net.runs[1]), end_(net.runs[1]), index_(net.start[net.runs[1]]),
+  Narrowed(const linfdist::ExactNet<T>& net, const S* images)
+      : net_(net), images_(images), start_(net.runs[1]), middle_(net.runs[1]), end_(net.runs[1]), index_(net.start[net.runs[1]]),
         weight_(net.start[net.runs[1]]), least_(net.sizes[1]), low_(net.sizes[0]), high_(net.sizes[0]) {}
 
   linfdist::ExactNet<T> operator()(int64_t row, int64_t rows) const {
     const int64_t inputs = net_.sizes[0], runs = net_.runs[1];
-    fill<uint8_t>(low_, inputs, 255);
-    fill<uint8_t>(high_, inputs, 0);
+    fill<S>(low_, inputs, std::numeric_limits<S>::max());
+    fill<S>(high_, inputs, std::numeric_limits<S>::min());
     for (int64_t b = row; b < row + rows; ++b) {
-      const uint8_t* image = net_.images + b * inputs;
+      const S* image = images_ + b * inputs;
       for (int64_t i = 0; i < inputs; ++i) {
         low_[i] = image[i] < low_[i] ? image[i] : low_[i];
         high_[i] = image[i] > high_[i] ? image[i] : high_[i];
@@ -227,14 +228,15 @@ class Narrowed {
   }
 
  private:
-  int32_t pixel(const uint8_t* bound, int64_t k) const { return bound[net_.index[k]] << net_.shift; }
+  int32_t pixel(const S* bound, int64_t k) const { return bound[net_.index[k]] << net_.shift; }
 
   const linfdist::ExactNet<T>& net_;
+  const S* images_;
   const Buffer<int64_t> start_, middle_, end_;
   const Buffer<int32_t> index_;
   const Buffer<T> weight_;
   const Buffer<int32_t> least_;  // of each neuron, for these images
-  const Buffer<uint8_t> low_, high_;
+  const Buffer<S> low_, high_;
 };
 
 // Byte c of line r becomes byte r of line c: halves of 4, 2 and 1 change places. The first byte is the lowest one.
@@ -273,20 +275,30 @@ void pack_images(const linfdist::ExactNet<T>& job, int64_t row, int64_t rows, T*
   }
 }
 
+// The same for rows of values.
+template <class T, int64_t L>
+void pack_values(const linfdist::ExactNet<T>& job, int64_t row, int64_t rows, T* panel) {
+  const int64_t inputs = job.sizes[0];
+  for (int64_t lane = 0; lane < L; ++lane) {
+    const T* from = job.values + (row + min64(lane, rows - 1)) * inputs;
+    for (int64_t i = 0; i < inputs; ++i) panel[i * L + lane] = from[i];
+  }
+}
+
 // A panel goes through all layers before the next one: its values never leave L2.
-template <class V>
-void exact_network(const linfdist::ExactNet<typename V::T>& job, int64_t begin, int64_t end) {
+template <class V, class S>
+void panels_through(const linfdist::ExactNet<typename V::T>& job, const S* images, int64_t begin, int64_t end) {
   using T = typename V::T;
   constexpr int64_t L = linfdist::kSidedLanes<T>, kTogether = 1024 / L;  // panels narrowed down together
   const Buffer<T> one(job.widest * L), other(job.widest * L);
-  const Narrowed<T> narrowed(job);
+  const Narrowed<T, S> narrowed(job, images);
   linfdist::ExactNet<T> first = job;
   for (int64_t task = begin; task < end; ++task) {
     const int64_t row = task * L, rows = min64(L, job.batch - row);
     const int64_t ahead = min64(kTogether, end - task);
     if ((task - begin) % kTogether == 0) first = ahead < kTogether / 4 ? job : narrowed(row, min64(ahead * L, job.batch - row));
     T *x = one, *y = other;
-    pack_images<T, L>(job, row, rows, x);
+    job.values ? pack_values<T, L>(job, row, rows, x) : pack_images<T, L>(job, row, rows, x);
     const int32_t* bias = job.bias;
     for (int64_t l = 0; l < job.layers; ++l) {
       const int64_t neurons = job.sizes[l + 1];
@@ -302,6 +314,11 @@ void exact_network(const linfdist::ExactNet<typename V::T>& job, int64_t begin, 
     for (int64_t lane = 0; lane < rows; ++lane)
       for (int64_t o = 0; o < classes; ++o) job.y[(row + lane) * classes + o] = -static_cast<int32_t>(x[o * L + lane]);
   }
+}
+
+template <class V>
+void exact_network(const linfdist::ExactNet<typename V::T>& job, int64_t begin, int64_t end) {
+  job.values ? panels_through<V>(job, job.values, begin, end) : panels_through<V>(job, job.images, begin, end);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-"""l_inf-dist networks: image classifiers whose robustness is proved."""
+"""ℓ∞-dist networks: classifiers whose robustness is proved."""
 
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -19,7 +19,20 @@ try:
 except PackageNotFoundError:  # a source tree that was never installed
     __version__ = "0+unknown"
 
-_SUBMODULES = ("attacks", "certificates", "evaluate", "exact", "export", "recipes", "report", "training")
+# Imported when they are first used: loading and certifying a network need none of them, and some need an extra.
+_SUBMODULES = (
+    "attacks",
+    "certificates",
+    "evaluate",
+    "exact",
+    "export",
+    "plots",
+    "recipes",
+    "report",
+    "sklearn",
+    "theory",
+    "training",
+)
 
 __all__ = [
     "Certificate",
@@ -41,7 +54,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import `train` and the other submodules when they are first used: they need more than a trained network does."""
+    """Import `train` and the submodules that are not imported at once."""
     if name == "train":
         return import_module(".training.memory", __name__).train
     if name in _SUBMODULES:

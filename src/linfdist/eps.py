@@ -31,8 +31,17 @@ def parse_eps(text: str | float | Fraction, *, name: str = "eps", at_most: int =
         raise ValueError(f"{name} = {text!r}: must be finite, {_EXAMPLES}")
     if not 0 <= value <= at_most:
         side = "negative" if value < 0 else f"more than {at_most}"
-        raise ValueError(f"{name} = {text!r}: is {side}; must be between 0 and {at_most}, in pixels of [0, 1]")
+        levels = f"; {value} levels of 255 are {value}/255" if value.denominator == 1 and 1 < value <= 255 else ""
+        raise ValueError(f"{name} = {text!r}: is {side}; must be between 0 and {at_most}, in pixels of [0, 1]{levels}")
     return value
+
+
+def in_words(eps: Fraction) -> str:
+    """The shortest text that means just this number: 0.3, 8/255; of long fractions, the nearest decimal."""
+    decimal = f"{float(eps):g}"
+    if Fraction(decimal) == eps or eps.denominator > 10**6:
+        return decimal
+    return f"{eps.numerator}/{eps.denominator}"
 
 
 def _from_text(text: str, name: str) -> Fraction:

@@ -31,9 +31,9 @@ class Attempt:
 class Row:
     """What is known of one image.
 
-    radius: proved, in pixels, rounded down; 0 where nothing is proved. margin_radius: what the margin alone proves,
-    None if that is not known. certified: the label is predicted, and proved constant on the closed eps-ball.
-    attacks: by name; empty if there were none, and for images that are misclassified without being attacked.
+    radius: proved, on the 0–1 intensity scale, rounded down; 0 where nothing is proved. margin_radius: what the margin
+    alone proves, None if that is not known. certified: the label is predicted, and proved constant on the closed
+    eps-ball. attacks: by name; empty if there were none, and for images that are misclassified without being attacked.
     """
 
     index: int

@@ -57,8 +57,8 @@ class Run:
     ValueError or OSError says what is wrong with a file, and what to do about it.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
 
     @property
     def name(self) -> str:

@@ -48,7 +48,7 @@ def count_broken(net, x, eps, proof, tries=40):
 @settings(max_examples=14)
 @given(
     seed=st.integers(0, 10**6), kind=st.sampled_from(["plain", "head", "convolution"]), shape=st.sampled_from(SHAPES),
-    scale=st.sampled_from([1e-45, 1e-9, 0.02, 0.1, 0.4, 3.0]), dtype=st.sampled_from([torch.float32, torch.float64]),
+    scale=st.sampled_from([1e-45, 1e-9, 0.02, 0.1, 0.4, 1.0]), dtype=st.sampled_from([torch.float32, torch.float64]),
 )  # fmt: skip
 def test_nothing_within_the_box_changes_the_class(seed, kind, shape, scale, dtype):
     torch.manual_seed(seed)
@@ -69,10 +69,10 @@ def test_these_attacks_are_worth_their_name():
 
 
 @pytest.mark.parametrize("kind", ["plain", "head", "convolution"])
-@pytest.mark.parametrize("eps", [0.0, 0.05, float(torch.tensor(0.1)), 1.0, 7.0, 1e300])
+@pytest.mark.parametrize("eps", [0.0, 0.05, float(torch.tensor(0.1)), 1.0])
 def test_one_number_everywhere_is_the_ball(kind, eps):
     net, x = network(kind), images(24, 5)
-    ball = ld.certify(net, x, min(eps, 10.0), radii=False).certified
+    ball = ld.certify(net, x, eps, radii=False).certified
     for shape in SHAPES:
         box = ld.certify(net, x, torch.full(shape, eps, dtype=torch.float64), radii=False).certified
         assert torch.equal(box, ball), shape
@@ -138,6 +138,7 @@ def test_grad_and_strange_memory_change_nothing():
         (torch.full((3, 3), -1e-45), ValueError),
         (torch.full((3, 3), math.nan), ValueError),
         (torch.full((3, 3), math.inf), ValueError),
+        (torch.full((3, 3), 8.0), ValueError),
         (torch.zeros(4, 3), ValueError),
         (torch.zeros(1, 24, 1, 3, 3), ValueError),
         (torch.zeros(0), ValueError),

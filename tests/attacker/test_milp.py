@@ -82,7 +82,7 @@ def test_labels_and_eps_of_any_kind():
     wrong = (proof.prediction + 1) % 4
     assert not ld.certify(net, x, "0.01", y=wrong, method="milp").certified.any()
     assert ld.certify(net, x, 0, method="milp").certified.all()
-    assert not ld.certify(net, x, 2, method="milp").certified.any()
+    assert not ld.certify(net, x, 1, method="milp").certified.any()
 
 
 @pytest.mark.parametrize(("pixels", "width"), [(256, 120), (784, 200)])
@@ -109,9 +109,10 @@ def test_a_limit_of_time_keeps_what_is_proved():
         before = [each.radius for each in found]
 
 
-def test_several_neurons_a_class_and_heads_are_refused_in_words():
-    several = DistNet((1, 3, 3), 3, 3, 2, [0.3], 0.31, per_class=2).eval()
-    for net in (several, head_net(0), head_net(0, conv=True)):
+def test_clip_pool_and_heads_are_refused_in_words():
+    options = ({"clip": (0.1, 0.9)}, {"pool": [2]})
+    stems = [DistNet((1, 3, 3), 3, 3, 2, [0.3], 0.31, **own).eval() for own in options]
+    for net in (*stems, head_net(0), head_net(0, conv=True)):
         with pytest.raises(TypeError) as it:
             ld.certify(net, images(2), "0.1", method="milp")
         assert "\n" not in str(it.value)

@@ -40,15 +40,17 @@ def one_layer(weights, bias=0.0):
     return net
 
 
-def random_pair(seed, width, depth, mean_shift=True):
+def random_pair(seed, width, depth, mean_shift=True, per_class=1):
     """Two pixels, three classes; biases such that each class has its chance."""
     torch.manual_seed(seed)
-    net = DistNet((2, 1, 1), 3, width, depth, [0.2, 0.6], 0.4, identity_init=False, mean_shift=mean_shift).eval()
+    options = {"identity_init": False, "mean_shift": mean_shift, "per_class": per_class}
+    net = DistNet((2, 1, 1), 3, width, depth, [0.2, 0.6], 0.4, **options).eval()
     with torch.no_grad():
         for name, tensor in net.state_dict().items():
             if name.endswith(("bias", "running_mean")):
                 tensor.normal_()
-        net.last.bias += net(GRID.view(-1, 2, 1, 1)).mean(0) + torch.randn(3) / 20  # but no ties everywhere
+        level = net(GRID.view(-1, 2, 1, 1)).mean(0) + torch.randn(3) / 20  # but no ties everywhere
+        net.last.bias += level.repeat_interleave(per_class)
     return net
 
 
@@ -87,13 +89,15 @@ def test_a_rival_that_needs_both_signs_of_a_hidden_neuron():
 
 
 @settings(max_examples=15)
-@example(seed=57, width=1, depth=4, shift=True, pixels=(1, 143))  # HiGHS 1.15.1 as a MIP solver: no solution within 1
+@example(
+    seed=57, width=1, depth=4, shift=True, n=1, pixels=(1, 143)
+)  # HiGHS 1.15.1 as a MIP solver: no solution within 1
 @given(
     seed=st.integers(0, 10**6), width=st.integers(1, 4), depth=st.integers(1, 3), shift=st.booleans(),
-    pixels=st.tuples(st.integers(0, 255), st.integers(0, 255)),
+    n=st.integers(1, 3), pixels=st.tuples(st.integers(0, 255), st.integers(0, 255)),
 )  # fmt: skip
-def test_no_image_of_a_grid_lies_within_and_the_witness_not_far_beyond(seed, width, depth, shift, pixels):
-    net, x = random_pair(seed, width, depth, shift), torch.tensor(pixels).view(1, 2, 1, 1) / 255
+def test_no_image_of_a_grid_lies_within_and_the_witness_not_far_beyond(seed, width, depth, shift, n, pixels):
+    net, x = random_pair(seed, width, depth, shift, n), torch.tensor(pixels).view(1, 2, 1, 1) / 255
     (found,) = true_radius(net, x)
     distance = (GRID.double() - x.double().view(1, 2)).abs().amax(1)
     flipped = net(GRID.view(-1, 2, 1, 1)).argmax(1) != net(x).argmax()

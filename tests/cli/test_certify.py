@@ -30,7 +30,8 @@ def certify(run_folder, digits, monkeypatch, tmp_path):
     (tmp_path / "few").mkdir()
     for k in range(4):
         Image.fromarray(test.images[k, 0].numpy()).save(tmp_path / "few" / f"{k}.png")
-    Image.fromarray(test.images[0, 0].numpy()).convert("RGB").save(tmp_path / "colour.png")
+    Image.fromarray(test.images[0, 0].numpy()).convert("RGB").save(tmp_path / "gray as rgb.png")
+    Image.new("RGB", (8, 8), (9, 8, 7)).save(tmp_path / "colour.png")
     Image.new("L", (9, 8)).save(tmp_path / "wide.png")
     (tmp_path / "text.png").write_text("no image")
     (tmp_path / "empty").mkdir()
@@ -84,7 +85,8 @@ def test_the_recipes_eps_unless_there_is_none(certify, run_folder, tmp_path):
     alone.write_bytes((run_folder / "model.safetensors").read_bytes())
     result = CliRunner().invoke(app, ["certify", str(alone), "few/0.png", "--json", "-"])
     row = json.loads(result.stdout)
-    assert row["certified"] is row["eps"] is row["class"] is None
+    assert row["certified"] is row["eps"] is None
+    assert row["class"] == str(row["prediction"])  # names are in the network's file
     assert row["radius"] >= 0
 
 
@@ -124,3 +126,40 @@ def test_a_model_that_is_none(certify, tmp_path):
     result = CliRunner().invoke(app, ["certify", str(tmp_path / "few"), "few/0.png"])
     assert result.exit_code == 1
     assert "has no network to load" in result.output
+
+
+def test_gray_stored_as_rgb_is_gray(certify):
+    one, other = (json.loads(certify(name, "--json", "-").output) for name in ("few/0.png", "gray as rgb.png"))
+    assert (one["prediction"], one["radius"]) == (other["prediction"], other["radius"])
+
+
+def test_eight_means_eight_of_255(certify):
+    result = certify("few", "--eps", "8")
+    assert result.exit_code == 1
+    assert "more than 1" in result.output
+    assert "8/255" in result.output
+
+
+def test_a_run_of_resized_photographs_travels(tmp_path, monkeypatch):
+    """Photographs of mixed sizes; the run is moved and the images are gone, yet names and sizes are known."""
+    monkeypatch.chdir(tmp_path)
+    for number in range(30):
+        for name, paint in (("dark", 30), ("light", 200)):
+            path = tmp_path / "shapes" / name / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("L", (20 + number, 33 - number // 2), paint + number).save(path)
+    settings = {"data": "shapes", "resize": 6, "width": 8, "batch_size": 16, "epochs": 3}
+    train(recipes.load("digits-quick").override(settings), "run", quiet=True)
+    (tmp_path / "shapes" / "dark" / "3.png").rename(tmp_path / "photo.png")
+    (tmp_path / "shapes").rename(tmp_path / "gone")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "run").rename(tmp_path / "elsewhere" / "moved")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    monkeypatch.setenv("COLUMNS", "200")
+    network = ld.load("moved")
+    assert (network.class_names, network.resize, network.shape) == (("dark", "light"), 6, (1, 6, 6))
+    result = CliRunner().invoke(app, ["certify", "moved", "../photo.png", "--eps", "1/255"])
+    assert result.exit_code == 0, result.output
+    assert "dark" in result.output
+    assert "resized to 6 × 6: radii are about the resized pixels, not the files" in result.output
+    assert CliRunner().invoke(app, ["evaluate", "moved", "--data", "../gone", "--limit", "4"]).exit_code == 0

@@ -16,6 +16,11 @@ def one_by_one(images: Tensor, recipe: Augment, generator: torch.Generator) -> T
     tops = torch.randint(height + 2 * recipe.pad - rows + 1, (batch,), generator=generator).tolist()
     lefts = torch.randint(width + 2 * recipe.pad - columns + 1, (batch,), generator=generator).tolist()
     flips = torch.randint(2, (batch,), generator=generator).tolist() if recipe.flip else [0] * batch
+    if recipe.pad_share < 1:
+        for b, moved in enumerate((torch.rand(batch, generator=generator) < recipe.pad_share).tolist()):
+            if not moved:
+                tops[b] = (height + 2 * recipe.pad - rows) // 2
+                lefts[b] = (width + 2 * recipe.pad - columns) // 2
     result = torch.empty(batch, channels, rows, columns, dtype=torch.uint8)
     for b in range(batch):
         for y in range(rows):
@@ -38,10 +43,11 @@ def pictures(*shape: int) -> Tensor:
     pad_mode=st.sampled_from(["zero", "edge"]),
     flip=st.booleans(),
     crop=st.sampled_from([None, 1, 3]),
+    share=st.sampled_from([0.0, 0.5, 1.0]),
 )
-def test_equals_a_loop_over_images(shape, pad, pad_mode, flip, crop):
+def test_equals_a_loop_over_images(shape, pad, pad_mode, flip, crop, share):
     images = pictures(*shape)
-    recipe = Augment(pad=pad, pad_mode=pad_mode, flip=flip, crop=crop)
+    recipe = Augment(pad=pad, pad_mode=pad_mode, flip=flip, crop=crop, pad_share=share)
     result = augment(images, recipe, torch.Generator().manual_seed(3))
     assert torch.equal(result, one_by_one(images, recipe, torch.Generator().manual_seed(3)))
 

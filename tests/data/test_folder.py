@@ -145,3 +145,23 @@ def test_neither_name_nor_folder(tmp_path):
         data.load(tmp_path / "nothing")
     with pytest.raises(ValueError, match="split"):
         data.load("mnist", "val")
+
+
+def test_photographs_of_mixed_sizes_are_cut_and_resized(tmp_path):
+    for number, (height, width) in enumerate([(12, 9), (9, 30), (4, 4), (3, 5)] * 5):
+        save(tmp_path / f"class {number % 2}" / f"{number}.png", gray(number, height, width))
+    sizes = {split: data.load(tmp_path, split, resize=4).images.shape[1:] for split in ("train", "test")}
+    assert sizes == {"train": (1, 4, 4), "test": (1, 4, 4)}
+    assert data.info(tmp_path, 4).shape == (1, 4, 4)
+    same = tmp_path / "class 0" / "2.png"
+    assert np.array_equal(data.read_images([same], (1, 4, 4), resize=4)[0, 0].numpy(), gray(2, 4, 4))
+    with pytest.raises(DataError, match="`resize` makes them alike"):
+        data.load(tmp_path)
+    with pytest.raises(DataError, match="it is for folders"):
+        data.load("digits", resize=4)
+
+
+def test_gray_stored_as_rgb_is_gray_where_gray_is_needed(tmp_path):
+    save(tmp_path / "a.png", gray(1), "RGB")
+    assert np.array_equal(data.read_image(tmp_path / "a.png", channels=1)[0].numpy(), gray(1))
+    assert data.read_image(tmp_path / "a.png").shape == (3, 5, 7)

@@ -44,6 +44,11 @@ void check_network(const std::string& name, int64_t batch, int64_t inputs, int64
     for (int64_t o = 0; o < runs.neurons; ++o) wanted[b * runs.neurons + o] = static_cast<int32_t>(-(m[o] + bias[o]));
   }
   expect_same(name, y, wanted);
+  Array<T> values(images.size());  // the same, shifted beforehand
+  for (int64_t k = 0; k < values.size(); ++k) values[k] = static_cast<T>(images[k] << shift);
+  net.images = nullptr, net.values = values, net.shift = 0;
+  linfdist::exact_network(net);
+  expect_same("values of a " + name, y, wanted);
 }
 
 // An integer layer: dense, then one side of every third entry or so. Differences reach the largest number of the type, and

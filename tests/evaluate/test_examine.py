@@ -6,7 +6,7 @@ from fractions import Fraction
 import pytest
 import torch
 
-from linfdist import attacks, certify, models
+from linfdist import attacks, certify, models, recipes
 from linfdist.eps import parse_eps
 from linfdist.evaluate import violations, watch
 from linfdist.evaluate.examine import examine
@@ -97,10 +97,18 @@ def test_a_head_has_the_better_of_two_proofs(head, test_set):
 
 
 def test_watch(network, head, test_set):
-    for net, eps in ((network, EPS), (head, "0.001"), (copy.deepcopy(network).double(), EPS)):
+    recipe = recipes.load("digits-quick")
+    boxes = {"e4": 1, "box_lr": 0.01, "box_threshold": "0.1"}
+    for net, eps, changes, method in (
+        (network, EPS, {}, "margin"),
+        (head, "0.001", {}, "margin"),
+        (copy.deepcopy(network).double(), EPS, {}, "margin"),
+        (head, "0.001", boxes, "box"),
+        (head, "0.001", {"clip": [0.1, 0.9]}, "box"),
+    ):
         x = test_set.images.to(next(net.parameters()).dtype) / 255
-        proof = certify(net, x, eps, test_set.labels, method="margin")
+        proof = certify(net, x, eps, test_set.labels, method=method)
         expected = {"clean": proof.prediction == test_set.labels, "certified": proof.certified}
-        assert watch(net, test_set.images, test_set.labels, eps) == {
+        assert watch(recipe.override({"eps": eps, **changes}))(net, test_set.images, test_set.labels) == {
             name: pytest.approx(100 * float(values.double().mean())) for name, values in expected.items()
         }

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from linfdist.exact import FrozenHead, FrozenNet, freeze
 from linfdist.exact.bounds import near_far
-from linfdist.exact.network import grid_inputs
 from linfdist.models import DistNet, DistNetMLP
 from linfdist.nn import DistLinear, MeanShift, NearestClass, Normalize
 
@@ -145,7 +144,7 @@ def reference(network: FrozenNet, images: Tensor) -> Tensor:
     """
     network.check_images(images)
     logits = []
-    for x in grid_inputs(images, network.crop, network.k).long():
+    for x in network.stem(images).long():
         for layer in network.layers:
             distance, _ = near_far(x, x, layer.weight.long())
             x = distance.masked_fill(~layer.mask, -1).amax(1) + layer.bias

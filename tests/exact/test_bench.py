@@ -10,6 +10,7 @@ from linfdist.exact import freeze
 from linfdist.models import DistNetMLP
 from linfdist.models import save as save_model
 
+from .averages import EVERYTHING
 from .nets import random_net
 
 
@@ -25,6 +26,14 @@ def test_a_race_with_a_head():
     frozen = freeze(network)
     torch.testing.assert_close(bench._dense(bench._unpruned(network, frozen), frozen, images), frozen(images))
     assert [speed.target for speed in bench.measure(network, images, turns=2).speeds[:4]] == [None] * 4
+
+
+def test_a_race_with_averages():
+    network = random_net(0, shape=(1, 4, 4), width=30, **EVERYTHING)
+    images = torch.randint(0, 256, (11, 1, 4, 4), dtype=torch.uint8)
+    frozen = freeze(network)
+    assert torch.equal(bench._dense(bench._unpruned(network, frozen), frozen, images), frozen(images).long())
+    assert all(speed.milliseconds > 0 for speed in bench.measure(network, images, turns=2).speeds)
 
 
 def test_gains(trained):

@@ -10,12 +10,19 @@ from linfdist import exact
 from linfdist.attacks import PGD
 from linfdist.evaluate import ExactSubject
 
+from .averages import EVERYTHING
 from .nets import random_mlp, random_net
 
+NETS = {
+    "plain": lambda: random_net(3),
+    "head": lambda: random_mlp(3),
+    "averages": lambda: random_net(3, shape=(1, 4, 4), **EVERYTHING),
+}
 
-@pytest.fixture(params=["plain", "head"])
+
+@pytest.fixture(params=NETS)
 def frozen(request):
-    return exact.freeze(random_net(3) if request.param == "plain" else random_mlp(3), k=3)
+    return exact.freeze(NETS[request.param](), k=3)
 
 
 def test_certify_says_what_the_certificates_as_data_say(frozen):
@@ -59,7 +66,7 @@ def test_certified_at_eps_is_exact_and_never_more_than_the_radius_plus_a_level(f
 def test_the_float_form_gives_the_same_logits(frozen):
     x = torch.randint(256, (30, *frozen.shape), dtype=torch.uint8)
     floats = exact.as_floats(frozen)
-    scale = 255 * 2**frozen.k if frozen.head is None else 1
+    scale = 255 * frozen.steps if frozen.head is None else 1
     torch.testing.assert_close(floats(x / 255) * scale, frozen(x).float(), rtol=1e-4, atol=0.05)
     assert ld.certify(floats, x[:3] / 255, "0.01").radius.shape == (3,)
 

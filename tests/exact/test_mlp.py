@@ -14,8 +14,8 @@ from linfdist.exact import twin
 from linfdist.exact.certificate import box_certified_at, box_holds
 from linfdist.exact.file import contents
 from linfdist.exact.freeze import fold_network
-from linfdist.exact.network import grid_inputs
 from linfdist.exact.report import compare
+from linfdist.exact.stem import Stem
 from linfdist.nn import DistLinear
 
 from .nets import TwoPixels, exact_head, exact_outputs, images, random_mlp, random_net, reference
@@ -70,7 +70,7 @@ def test_features_keep_every_bit(seed, k, narrow):
     domain = (x.amin(0), x.amax(0)) if narrow else None
     frozen = exact.freeze(net, k=k, domain=domain)
     std = fold_network(net).std
-    y, offset = grid_inputs(x, None, k).double(), -torch.full((9,), 0.2).double()
+    y, offset = Stem(k)(x).double(), -torch.full((9,), 0.2).double()
     for layer in net.body:
         if isinstance(layer, DistLinear):
             weight = ((std * layer.weight.detach().double() - offset) * 255 * 2**k).round()
@@ -180,7 +180,7 @@ def test_a_tie_has_no_certificate(tmp_path):
     with pytest.raises(exact.Undecided, match="image 0: its two best logits are closer") as caught:
         exact.certify(frozen, x)
     assert caught.value.image == 0
-    forged = replace(proof, model=frozen.sha256, prediction=0, k=frozen.k, levels=0, radius=Fraction(0)).json()
+    forged = replace(proof, model=frozen.sha256, prediction=0, steps=frozen.steps, levels=0, radius=Fraction(0)).json()
     for claim in (0, 1):
         with pytest.raises(ValueError, match="levels"):
             exact.verify({**forged, "class": claim}, x[0].numpy(), tmp_path / "net")

@@ -7,8 +7,8 @@ import torch
 
 from linfdist import data, exact, models, recipes
 from linfdist.exact.freeze import to_grid
-from linfdist.exact.network import grid_inputs
 from linfdist.exact.report import compare
+from linfdist.exact.stem import Stem
 from linfdist.training import train
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -35,9 +35,9 @@ def test_mnist(tmp_path):
     assert size >= 8 * (tmp_path / "frozen").stat().st_size
 
     again = exact.load(tmp_path / "frozen")
-    layers = [(w.double(), b.double()) for w, b in to_grid(network, 255 * 2**frozen.k)[0]]  # whole numbers, exactly
+    layers = [(w.double(), b.double()) for w, b in to_grid(network, frozen.stem)[0]]  # whole numbers, exactly
     for x in test.images.split(500):
-        y = grid_inputs(x, None, frozen.k).double()
+        y = Stem(frozen.k)(x).double()
         for weight, bias in layers:
             y = torch.cdist(y, weight, p=torch.inf) + bias
         assert torch.equal(again(x).double(), -y)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from linfdist import exact
 from linfdist.exact.freeze import to_grid
-from linfdist.exact.network import grid_inputs
 from linfdist.exact.prune import Entries, prune, winners
+from linfdist.exact.stem import Stem
 
 from .nets import dense_logits, images, random_net
 
@@ -64,8 +64,8 @@ def test_networks_keep_every_bit(seed, width, depth, k):
     net = random_net(seed, width=width, depth=depth)
     frozen = exact.freeze(net, k=k)
     x = images(20, seed=seed)
-    rounded, _ = to_grid(net, 255 * 2**k)
-    assert torch.equal(frozen(x).long(), dense_logits(rounded, grid_inputs(x, None, k).long()))
+    rounded, _ = to_grid(net, Stem(k))
+    assert torch.equal(frozen(x).long(), dense_logits(rounded, Stem(k)(x).long()))
 
 
 @given(seed=st.integers(0, 10**6), bits=st.integers(0, 8))
@@ -80,8 +80,8 @@ def test_networks_keep_every_bit_on_small_domains(seed, bits):
     share = torch.rand(20, 1, 3, 3, generator=generator)
     x = (lower + (share * (upper - lower + 1)).floor()).clamp_max(upper).to(torch.uint8)
     x = torch.cat([x, lower.to(torch.uint8)[None], upper.to(torch.uint8)[None]])
-    rounded, _ = to_grid(net, 255 * 8)
-    assert torch.equal(frozen(x).long(), dense_logits(rounded, grid_inputs(x, None, 3).long()))
+    rounded, _ = to_grid(net, Stem(3))
+    assert torch.equal(frozen(x).long(), dense_logits(rounded, Stem(3)(x).long()))
     if bits == 0:
         assert [len(layer.bias) for layer in frozen.layers] == [1, 1, 1, 4]  # one constant stands for all
 
@@ -91,10 +91,10 @@ def test_attacked_images(trained):
     x = (trained.images[:100].float() / 255).requires_grad_()
     loss = torch.nn.functional.cross_entropy(trained.network(x, 8.0), trained.labels[:100])
     (gradient,) = torch.autograd.grad(loss, x)
-    rounded, _ = to_grid(trained.network, 255 * 2**trained.frozen.k)
+    rounded, _ = to_grid(trained.network, trained.frozen.stem)
     for levels in (1, 10, 60, 255):
         attacked = (trained.images[:100].long() + levels * gradient.sign().long()).clamp(0, 255).to(torch.uint8)
-        whole = dense_logits(rounded, grid_inputs(attacked, None, trained.frozen.k).long())
+        whole = dense_logits(rounded, Stem(trained.frozen.k)(attacked).long())
         assert torch.equal(trained.frozen(attacked).long(), whole)
     assert (trained.frozen(attacked).argmax(1) != trained.labels[:100]).any()  # the last one did attack
 

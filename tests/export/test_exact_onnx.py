@@ -16,6 +16,8 @@ pytest.importorskip("onnxruntime")
 
 from .test_onnx import LEVELS, run, session
 
+STAGES = {"per_class": 3, "pool": [1, 3, 2], "clip": [0.2, 0.9], "crop": 4}
+
 
 def margin_levels(frozen, images):
     return torch.tensor([each.levels for each in exact.certify(frozen, images, "margin")], dtype=torch.int32)
@@ -51,7 +53,7 @@ def test_all_digits(tmp_path, digits):
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("k", [0, 3, 7])
-@pytest.mark.parametrize("changes", [{}, {"crop": 4, "depth": 1}, {"std": 9.0}], ids=str)
+@pytest.mark.parametrize("changes", [{}, {"crop": 4, "depth": 1}, {"std": 9.0}, STAGES], ids=str)
 def test_random_networks(tmp_path, changes, k, level):
     """At k = 7 and with large weights some layers need int32."""
     frozen = exact.freeze(nets.plain(**changes), k)

@@ -5,11 +5,12 @@ import math
 import pytest
 import torch
 
-from linfdist import data, recipes
+from linfdist import certify, data, recipes
 from linfdist.models import ConvDistNetMLP, DistNet, Mean, load
-from linfdist.models.grow import add_head, deepen, grow, multiply_classes, widen
+from linfdist.models.grow import LEAD, add_head, deepen, grow, multiply_classes, replace_last, widen
 from linfdist.models.rounding import rounding_error
 from linfdist.training import train
+from linfdist.training.memory import train as train_in_memory
 
 SMALL = {"width": 24, "epochs": 3}
 HEAD = {
@@ -133,14 +134,40 @@ def test_growing_in_every_way(network, images):
     assert torch.allclose(grown(images), network(images), rtol=0, atol=1e-3)
 
 
+@pytest.mark.parametrize("changes", [{}, {"per_class": 2}, {"mean_shift": False}])
+def test_a_head_starts_as_the_plain_network(digits, images, changes):
+    """The same classes and, by interval bounds, the same radii; in training mode too, where shifts are batch means."""
+    network = train_in_memory("digits-quick", data.load("digits", "train", digits), settings=SMALL | changes)
+    with torch.no_grad():
+        headed = add_head(network, 16, images)
+        assert (headed.config["depth"], headed.config["head"]) == (network.config["depth"], 16)
+        assert (headed(images).argmax(1) == network(images).argmax(1)).float().mean() > 0.999  # ties are rounded anew
+        proof, plain = (certify(each, images, None, method="margin").radius for each in (headed, network))
+        assert plain.mean() > 0.01
+        assert (proof - plain).abs().max() < 1e-3
+        best = headed(images).topk(2, 1).values
+        assert float((best[:, 0] - best[:, 1]).mean()) == pytest.approx(LEAD, rel=0.3)  # tanh bends
+        batch = images[: len(images) // 2]
+        assert (headed.train()(batch).argmax(1) == network.train()(batch).argmax(1)).float().mean() > 0.98
+
+
 @torch.no_grad()
-def test_a_head_on_top_of_the_same_features(images):
-    network = DistNet((1, 8, 8), 10, 20, 3, [0.5], 0.3).eval()
-    headed = add_head(network, 7)
+def test_a_random_head_on_top_of_the_same_features(images):
+    network = small()
+    headed = grow(network, {**replace_last(network, 7).config, "width": 40})
     assert (headed.config["depth"], headed.config["head"]) == (2, 7)
-    assert torch.equal(headed.features(images), network.features(images))
+    assert torch.equal(headed.features(images), network.features(images).repeat(1, 2))
+
+
+def test_a_head_needs_room_for_the_classes():
+    with pytest.raises(
+        ValueError, match=r"a head of 16 neurons on layers of 20 cannot start .* 10 classes and 30 neurons"
+    ):
+        add_head(small(per_class=3), 16)
+    with pytest.raises(ValueError, match="a head of 7 neurons"):
+        add_head(small(), 7)
     with pytest.raises(TypeError, match="only a DistNet with hidden layers"):
-        add_head(headed, 7)
+        add_head(add_head(small(), 16), 16)
 
 
 def small(**changes):
@@ -180,9 +207,9 @@ def test_growing_in_every_way_at_once(images):
     grown = grow(network, {**network.config, **larger})
     assert grown.config == {**network.config, **larger}
     assert torch.allclose(grown(images), network(images), rtol=0, atol=1e-3)
-    headed = grow(network, {**add_head(network, 7).config, "width": 40})
+    headed = grow(network, {**add_head(network, 11).config, "width": 40, "depth": 4})
     assert (headed.config["pool"], headed.config["clip"]) == ([1, 2], [0.1, 0.9])
-    assert torch.equal(headed.features(images), network.features(images).repeat(1, 2))
+    assert (headed(images).argmax(1) == network(images).argmax(1)).float().mean() > 0.99
 
 
 @pytest.mark.parametrize(
@@ -206,6 +233,6 @@ def test_networks_that_cannot_grow():
     with pytest.raises(TypeError, match="a Mean cannot grow: only DistNet, DistNetMLP, ConvDistNetMLP can"):
         grow(Mean([network]), network.config)
     with pytest.raises(TypeError, match="only a DistNet has neurons for each class in its last layer, not DistNetMLP"):
-        multiply_classes(add_head(network, 7), 2)
+        multiply_classes(add_head(network, 11), 2)
     with pytest.raises(ValueError, match="factor = 0"):
         multiply_classes(network, 0)

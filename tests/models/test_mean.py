@@ -383,7 +383,7 @@ def test_a_member_that_is_more_than_its_parts_is_refused():
 
 def test_what_a_mean_cannot_do_it_says():
     net, x = KINDS["plain"](), images(2)
-    with pytest.raises(TypeError, match="MeanLogits does not consist of distances alone"):
+    with pytest.raises(TypeError, match="a Mean has no form in integers"):
         ld.exact.freeze(net)
     other = Composed(random_net(0).body, OtherReadout().eval(), (1, 3, 3)).eval()
     with pytest.raises(TypeError, match="OtherReadout does not bound the differences"):

@@ -187,8 +187,3 @@ def test_a_convolutional_network_has_no_pool():
     config = ConvDistNetMLP(**SMALL, width=3, depth=3, head=7).config
     with pytest.raises(ValueError, match="a ConvDistNetMLP: unknown 'pool'"):
         from_config({**config, "pool": [2]})
-
-
-def test_no_integers_yet(kind):
-    with pytest.raises(TypeError, match="has no form in integers"):
-        ld.exact.freeze(net(kind))

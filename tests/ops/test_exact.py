@@ -172,6 +172,8 @@ def test_a_whole_network(either, dtype, batch, span):
     for threads in (1, 3):
         torch.set_num_threads(threads)
         assert torch.equal(exact.network(images, k, chain), -x.T.int())
+        shifted = (images.long() << k).to(dtype)
+        assert torch.equal(exact.network(shifted, 0, chain), -x.T.int())
 
 
 @pytest.mark.parametrize("batch", [0, 1, 31, 64, 127, 128, 129, 1100])
@@ -225,6 +227,10 @@ def test_a_chain_must_fit_and_so_must_the_images(either):
     assert exact.network(torch.tensor([[1, 2, 3]], dtype=torch.uint8), 1, chain).tolist() == [[-11]]
     with pytest.raises(ValueError, match=r"need images uint8 \(B, 3\), got torch.uint8 \(1, 4\)"):
         exact.network(torch.zeros(1, 4, dtype=torch.uint8), 1, chain)
+    with pytest.raises(ValueError, match=r"k = 1: only 8-bit images are multiplied by 2\^k, these are torch.int16"):
+        exact.network(torch.zeros(1, 3, dtype=torch.int16), 1, chain)
+    with pytest.raises(ValueError, match="need images uint8"):
+        exact.network(torch.zeros(1, 3, dtype=torch.int32), 0, chain)
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)

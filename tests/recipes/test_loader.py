@@ -1,6 +1,6 @@
 import pytest
 
-from linfdist.recipes import RecipeError, load
+from linfdist.recipes import Recipe, RecipeError, load
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_unknown_names_get_suggestions():
         ('base = "mnist"\nsource = "ours"\neps = 0.3', "eps = 0.3: must be text in quotes"),
         ('base = "mnist"\nsource = "ours"\nwidth = "3"', "width = '3': must be a whole number"),
         ('base = "mnist"\nsource = "ours"\nname = "x"', "name: is the name of the file"),
-        ('base = "mnist"\nsource = "ours"\nepochs = 3', "epochs: is for --set only"),
+        ('base = "mnist"\nsource = "ours"\nepochs = "three"', "epochs = 'three': must be a number more than 0"),
         ('base = "mnist"\nsource = "ours"\nhead = 3', "head = 3: has no effect here"),
         ('base = "mnits"', "base = 'mnits': no such recipe; did you mean mnist"),
         ("base = 3", "base = 3: must be the name of a recipe"),
@@ -82,3 +82,25 @@ def test_a_file_that_is_not_there(tmp_path):
 def test_a_broken_recipe_json(write, text, complaint):
     with pytest.raises(RecipeError, match=complaint):
         load(write(text, "recipe.json"))
+
+
+def test_epochs_of_a_file_rescale_the_three_phases(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text('base = "mnist"\nsource = "ours"\nepochs = 8\n')
+    recipe = load(str(file))
+    assert (recipe.e1, recipe.e2, recipe.e3) == (1, 6, 1)
+
+
+def test_the_name_of_a_folder_is_that_folder(tmp_path, monkeypatch):
+    """It is written down as a path, so that a run's recipe can be read from anywhere."""
+    (tmp_path / "shapes").mkdir()
+    monkeypatch.chdir(tmp_path)
+    recipe = load("digits-quick").override({"data": "shapes", "resize": 32})
+    assert recipe.data == "./shapes"
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert Recipe.model_validate(recipe.model_dump()).data == "./shapes"
+    with pytest.raises(RecipeError, match="folder such as"):
+        load("digits-quick").override({"data": "shapes"})
+    with pytest.raises(RecipeError, match="resize"):
+        load("digits-quick").override({"resize": 32})

@@ -4,6 +4,8 @@ from fractions import Fraction
 
 import pytest
 
+from linfdist.plots.curve import curve
+from linfdist.plots.curve import gain as gain_of
 from linfdist.report import tables
 from linfdist.rows import Attempt, Counts, Row, count
 
@@ -33,20 +35,20 @@ def test_fates():
 
 
 def test_curve():
-    xs, ys = tables.curve(ROWS, EPS)
+    xs, ys = curve(ROWS, EPS)
     assert xs == [0, 0.03125, 0.0625, 0.5, 0.5]
     assert ys == [80, 60, 40, 20, 0]
-    assert tables.curve(ROWS, EPS, margin=True) == ([0, 0.0625, 0.25, 0.25], [80, 40, 20, 0])
+    assert curve(ROWS, EPS, margin=True) == ([0, 0.0625, 0.25, 0.25], [80, 40, 20, 0])
 
 
 def test_curve_counts_a_certified_image_up_to_eps():
     """A radius rounded down to a float may be just below an eps that was proved exactly."""
-    xs, ys = tables.curve([Row(0, 0, 0, 0.09999999999999999, True)], EPS)
+    xs, ys = curve([Row(0, 0, 0, 0.09999999999999999, True)], EPS)
     assert (xs, ys) == ([0, 0.1, 0.1], [100, 100, 0])
 
 
 def test_curve_of_nothing_correct():
-    assert tables.curve([Row(0, 0, 1, 0.5, False)], EPS) == ([0, 0], [0, 0])
+    assert curve([Row(0, 0, 1, 0.5, False)], EPS) == ([0, 0], [0, 0])
 
 
 def test_by_class():
@@ -63,7 +65,7 @@ def test_confusion():
 
 
 def test_gain():
-    gain = tables.gain(ROWS, EPS, "box")
+    gain = gain_of(ROWS, EPS, "box")
     assert gain is not None
     assert gain.pairs == ((0.25, 0.5), (0.0625, 0.0625), (0.0, 0.03125), (0.0, 0.0))
     assert (gain.mean_margin, gain.mean_radius, gain.certified_by_margin) == (Fraction(5, 64), Fraction(19, 128), 1)
@@ -71,4 +73,4 @@ def test_gain():
 
 @pytest.mark.parametrize("rows", [ROWS, ROWS[4:]], ids=["the margin itself", "nothing correct"])
 def test_no_gain(rows):
-    assert tables.gain(rows, EPS, "margin" if rows is ROWS else "box") is None
+    assert gain_of(rows, EPS, "margin" if rows is ROWS else "box") is None

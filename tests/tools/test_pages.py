@@ -1,6 +1,7 @@
 """The page says what rows and cards say, and nothing where there are none."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -9,7 +10,7 @@ from linfdist.files import write_atomically
 from linfdist.report.published import tables
 from linfdist.reproduce.rows import append_rows
 from linfdist.zoo.cards import Card
-from tools.pages import fill, main, page, read, readme, write
+from tools.pages import engine, fill, main, page, read, readme, write
 from tools.pictures import draw
 from tools.study import Experiment
 
@@ -17,7 +18,8 @@ from ..ops.processes import ROOT
 
 BEGIN, END = "<!-- begin: results -->", "<!-- end: results -->"
 SPEED = "<!-- begin: speed -->\n<!-- end: speed -->"
-README = f"# x\n{BEGIN}\nold\n{END}\nrest\n{SPEED}\n"
+NEWS = "<!-- begin: news -->\n<!-- end: news -->"
+README = f"# x\n{BEGIN}\nold\n{END}\nrest\n{NEWS}\n"
 
 
 def card(name="mnist-0.3", **changes):
@@ -35,6 +37,8 @@ def card(name="mnist-0.3", **changes):
 def root(tmp_path):
     (tmp_path / "README.md").write_text(README)
     (tmp_path / "results").mkdir()
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "engine.md").write_text(SPEED)
     return tmp_path
 
 
@@ -55,7 +59,7 @@ def test_without_numbers_there_are_no_sections(root):
     assert "##" not in text
     assert "|" not in text
     assert list((root / "docs" / "images").iterdir()) == []
-    assert (root / "README.md").read_text() == f"# x\n{BEGIN}\n{END}\nrest\n{SPEED}\n"
+    assert (root / "README.md").read_text() == f"# x\n{BEGIN}\n{END}\nrest\n{NEWS}\n"
 
 
 def test_a_full_page(root, shelf, make_row):
@@ -98,7 +102,7 @@ def test_a_full_page(root, shelf, make_row):
     assert '| `ld.load("mnist-0.3")` | mnist | 0.3 | 98.00 | **92.99** | 92.64 |' in text
     assert "old" not in text
     assert text.startswith("# x\n")
-    assert text.endswith(f"{END}\nrest\n{SPEED}\n")
+    assert text.endswith(f"{END}\nrest\n{NEWS}\n")  # 33.0 % is no news
     for path in results.glob("*.jsonl"):
         path.unlink()
     write(root, shelf)
@@ -143,3 +147,14 @@ def test_the_committed_pages_are_those_of_the_committed_rows():
     pictures = [path.stem for path in (ROOT / "docs" / "images").glob("*.png")]
     assert (ROOT / "docs" / "results.md").read_text(encoding="utf-8") == page(results, pictures)
     assert (ROOT / "README.md").read_text(encoding="utf-8") == readme(ROOT, results)
+    assert (ROOT / "docs" / "engine.md").read_text(encoding="utf-8") == engine(ROOT)
+
+
+def test_news_are_of_the_card(root):
+    recipe = recipes.load("cifar10-quick").model_dump(mode="json")
+    each = card("cifar10-8_255", data="cifar10", eps="8/255", certified=34.019, hours=1.2, recipe=recipe)
+    results = replace(read(root / "results", root / "none"), cards=[each], sizes={each.name: 1})
+    text = readme(root, results)
+    assert "is proved at ε = 8/255 for **34.01 %** of the test images" in text
+    assert "1.2 hours of training on an abacus (2026-11-16); the paper's plain network for 33.30 %" in text
+    assert "`linfdist train cifar10-quick`." in text

@@ -16,6 +16,7 @@ from linfdist.training.losses import (
     clipped_hinge_loss,
     hinge_loss,
     ibp_loss,
+    worst_logits,
     worst_margins,
 )
 from linfdist.training.objective import Objective, build_network
@@ -156,3 +157,29 @@ def test_spread_is_its_definition(monkeypatch, block):
     expected = torch.einsum("bmh,bh->bm", (w[None] - w[y][:, None]).abs(), half)
     torch.testing.assert_close(_Spread.apply(w, half, y), expected)
     assert torch.autograd.gradcheck(lambda w, half: _Spread.apply(w, half, y), (w, half))
+
+
+BOXES = {"width": 8, "clip": [0.3, 0.7], "per_class": 2, "e4": 10, "box_lr": 0.01, "box_threshold": "0.1"}
+
+
+@pytest.mark.parametrize("name", ["mnist", "mnist-ce"])
+def test_in_the_last_epochs_the_loss_is_that_of_the_worst_case(name):
+    """It is larger than the loss of any image of the box, and the network is back in training mode afterwards."""
+    recipe = recipes.load(name).override(BOXES)
+    objective = Objective(recipe, build_network(recipe, info("mnist"))).train()
+    last = state_at(recipe, round(recipe.epochs) - 1, 1)
+    assert last.boxes
+    assert not state_at(recipe, round(recipe.epochs) - 11, 1).boxes
+    x, y = torch.rand(6, 1, 28, 28), torch.arange(6)
+    loss, bounds = objective(x, y, last)
+    assert objective.network.training
+    loss.backward()
+    assert all(parameter.grad is not None for parameter in objective.network.parameters())
+
+    network, threshold = objective.network.eval(), 0.1 * objective.network.lipschitz
+    for _ in range(20):
+        z = network((x + 0.3 * (2 * torch.rand_like(x) - 1).sign()).clamp(0, 1))
+        ahead = z - z.gather(1, y[:, None])
+        assert (ahead <= bounds - bounds.gather(1, y[:, None]) + 1e-5).all()
+        assert objective.loss.of(z, y, threshold, last) <= loss
+    assert torch.equal(worst_logits(network, x, y, 0.0).argmax(1), network(x).argmax(1))

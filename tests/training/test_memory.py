@@ -126,10 +126,50 @@ def test_normalisation_is_measured_unless_the_data_are_the_recipes(colour, digit
     assert fewer.config["std"] != data.info("digits").std
 
 
-def test_classes_may_be_named(colour):
+def test_rows_of_features():
+    """Samples of shape (30,): training, calling, certifying and predicting, from arrays alone."""
+    labels = np.arange(60) % 3
+    rows = np.random.default_rng(0).random((60, 30)).clip(0, 0.6) + labels[:, None] * 0.2
+    network = ld.train("digits-quick", rows, labels, settings={**SHORT, "epochs": 10})
+    assert network.shape == (30, 1, 1)
+    assert network.class_names == ("0", "1", "2")
+    x = torch.tensor(rows).float()
+    proof = ld.certify(network, rows, "0.01", y=labels)
+    assert torch.equal(proof.prediction, network(x).argmax(1))
+    assert torch.equal(proof.radius, ld.certify(network, x[:, :, None, None], "0.01").radius)
+    some = np.zeros(30)
+    some[3] = 0.4
+    one = ld.certify(network, rows, some)
+    assert torch.equal(one.certified, ld.certify(network, x, torch.tensor(some)).certified)
+    assert (one.certified >= ld.certify(network, rows, 0.4).certified).all()
+    assert torch.equal(ld.predict(network, rows, "0.01") >= 0, ld.certify(network, rows, "0.01").certified)
+    with pytest.raises(ValueError, match=r"linfdist\.sklearn"):
+        ld.train("digits-quick", rows * 7, labels)
+    with pytest.raises(ValueError, match="need images"):
+        ld.certify(network, rows[:, :29], "0.01")
+
+
+def test_arrays_of_images_are_certified_as_they_are_trained(colour):
+    images, labels = colour
+    network = ld.train("digits-quick", images, labels, settings=SHORT)
+    expected = ld.certify(network, images.float() / 255, "1/255")
+    for array in (images.numpy(), images.numpy().transpose(0, 2, 3, 1), (images.float() / 255).double().numpy()):
+        proof = ld.certify(network, array, "1/255", y=labels.numpy())
+        assert torch.equal(proof.radius, expected.radius)
+    with pytest.raises(ValueError, match="8/255"):
+        ld.certify(network, images.numpy(), "8")
+    with pytest.raises(ValueError, match="more than 1"):
+        ld.predict(network, images.numpy(), 1.5)
+
+
+def test_classes_may_be_named(colour, tmp_path):
     images, labels = colour
     names = ["dark", "middle", "bright", "none of these"]
-    assert ld.train("digits-quick", images, labels, classes=names, settings=SHORT).config["classes"] == 4
+    network = ld.train("digits-quick", images, labels, classes=names, settings=SHORT)
+    assert network.config["classes"] == 4
+    assert network.class_names == tuple(names)
+    ld.models.save(network, str(tmp_path / "named.safetensors"))
+    assert ld.load(str(tmp_path / "named.safetensors")).class_names == tuple(names)
 
 
 IMAGES = torch.zeros(40, 1, 6, 6, dtype=torch.uint8)
@@ -138,7 +178,7 @@ LABELS = torch.arange(40) // 20
 NAN = IMAGES.float() / 255
 NAN[7, 0, 3, 3] = torch.nan
 BAD = {
-    "flat images": ({"images": IMAGES.flatten(1)}, ["(40, 36)"]),
+    "one number an image": ({"images": IMAGES[:, 0, 0, 0]}, ["(40,)"]),
     "no images": ({"images": IMAGES[:0], "labels": LABELS[:0]}, ["(0, 1, 6, 6)"]),
     "whole numbers": ({"images": IMAGES.long()}, ["uint8", "int64"]),
     "text": ({"images": np.array(["a", "b"])}, ["uint8"]),

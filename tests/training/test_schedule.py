@@ -50,6 +50,21 @@ def test_products_are_those_of_the_kernels():
     assert (8, *(int(p) for p in numbers[1].split(","))) == PRODUCTS
 
 
+def test_last_epochs_on_boxes():
+    r = recipe(e4=2.0, box_lr=0.01, box_threshold="0.2")
+    plain = recipe()
+    assert total_steps(r, STEPS) == 120
+    for step in range(100):  # up to e4, nothing changes
+        assert state_at(r, step, STEPS) == state_at(plain, step, STEPS)
+        assert not state_at(r, step, STEPS).boxes
+    last = [state_at(r, step, STEPS) for step in range(100, 121)]
+    assert all(state.boxes and state.p == math.inf for state in last)
+    assert (last[0].lr, last[10].lr) == (0.01, pytest.approx(0.005))
+    assert last[20].lr == pytest.approx(0, abs=1e-12)
+    shorter = r.override({"epochs": 6})
+    assert [shorter.e1, shorter.e2, shorter.e3, shorter.e4] == pytest.approx([1, 2.5, 1.5, 1])
+
+
 def test_learning_rate():
     r = recipe()
     lr = [state_at(r, step, STEPS).lr for step in range(101)]

@@ -175,15 +175,18 @@ def test_start_noise_is_added_to_what_is_grown(make, finished):
 
 def test_start_gets_the_head_of_the_recipe(make, finished):
     head = {"model": "dist_net_mlp", "loss": "ibp", "kappa": 0.5, "eps_train": "0.1", "head": 16}
-    run = make(width=12, depth=2, threshold="none", ce_start="none", ce_end="none", **head, start=str(finished))
-    pixels = torch.rand(7, 1, 8, 8)
+    plain = {"threshold": "none", "ce_start": "none", "ce_end": "none"}
+    pixels = torch.rand(40, 1, 8, 8)
     with torch.no_grad():
+        run = make(width=12, depth=3, **plain, **head, start=str(finished))  # it computes the same
+        assert torch.equal(run.network.eval()(pixels).argmax(1), load(finished)(pixels).argmax(1))
+        run = make(width=12, depth=2, **plain, **head, start=str(finished))  # it is random
         assert torch.equal(run.network.eval().features(pixels), load(finished).features(pixels))
 
 
 def test_start_from_the_zoo():
     recipe = recipes.load("mnist-quick").override({"start": "mnist-0.3"})
-    network = start_network(recipe, data.info("mnist"))
+    network = start_network(recipe, data.info("mnist"), torch.rand(2, 1, 28, 28))
     assert not differing(network.state_dict(), ld.load("mnist-0.3").state_dict())
 
 

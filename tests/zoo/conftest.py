@@ -15,7 +15,7 @@ def run(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     recipe = recipes.load("digits-quick").override({"width": 32, "epochs": 8})
     return train(
         recipe, tmp_path_factory.mktemp("runs") / "run", data_dir=digits, quiet=True,
-        evaluate=lambda network, images, labels: watch(network, images, labels, recipe.eps),
+        evaluate=watch(recipe),
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from linfdist import exact
 from linfdist.certificates.chunks import rows_at_once
 from linfdist.exact.freeze import to_grid
-from linfdist.exact.network import FrozenLayer, grid_inputs
+from linfdist.exact.network import FrozenLayer
 from linfdist.models import PixelNet
 from linfdist.ops.dist import dist
 from linfdist.ops.exact import dense
@@ -50,6 +50,7 @@ def measure(network: PixelNet, images: Tensor, turns: int = 15) -> Gains:
     pixels = images.float() / 255
     alone = range(0, len(images), -(-len(images) // SINGLE))
     chunk = rows_at_once(network)
+    coarse = f"{'8 bits' if levels.in_bytes else 'coarsest'} (k = 0), pruned"  # of means of blocks, 8 bits hold too few
     x, w = (torch.randint(-RANGE, RANGE, (rows, SIDE), dtype=torch.int16) for rows in (ROWS, SIDE))
     across, nothing = x.T.contiguous(), torch.zeros(SIDE, dtype=torch.int32)
     wide, weight = x.float(), w.float()
@@ -61,7 +62,7 @@ def measure(network: PixelNet, images: Tensor, turns: int = 15) -> Gains:
                 at_once: lambda: network(pixels),
                 "int16, dense": lambda: _dense(unpruned, frozen, images),
                 "int16, pruned": lambda: frozen(images),
-                "8 bits (k = 0), pruned": lambda: levels(images),
+                coarse: lambda: levels(images),
             },
             turns,
         )
@@ -86,7 +87,7 @@ def measure(network: PixelNet, images: Tensor, turns: int = 15) -> Gains:
             gain(many, fastest, fastest, None),
             gain(many, "int16, dense", fastest, 1.7 if plain else None),
             gain(many, "int16, pruned", fastest, 5.0 if plain else None),
-            gain(many, "8 bits (k = 0), pruned", fastest, None),
+            gain(many, coarse, fastest, None),
             *(gain(bare, name, next(iter(bare)), target) for name, target in zip(bare, (None, 1.7), strict=True)),
             *(gain(one, name, next(iter(one)), None) for name in one),
         ],
@@ -97,9 +98,9 @@ def measure(network: PixelNet, images: Tensor, turns: int = 15) -> Gains:
 
 def _unpruned(network: PixelNet, frozen: exact.FrozenNet) -> list[FrozenLayer]:
     """All weights and neurons of the network, on the same grid."""
-    low, high = (grid_inputs(bound[None], frozen.crop, frozen.k)[0].long() for bound in (frozen.lower, frozen.upper))
+    low, high = (frozen.stem(bound[None])[0].long() for bound in (frozen.lower, frozen.upper))
     layers: list[FrozenLayer] = []
-    for weight, bias in to_grid(network, 255 * 2**frozen.k)[0]:
+    for weight, bias in to_grid(network, frozen.stem)[0]:
         layers.append(FrozenLayer.fitting(weight, torch.ones_like(weight, dtype=torch.bool), bias, low, high))
         low, high = layers[-1].range
     return layers
@@ -107,11 +108,11 @@ def _unpruned(network: PixelNet, frozen: exact.FrozenNet) -> list[FrozenLayer]:
 
 def _dense(layers: list[FrozenLayer], frozen: exact.FrozenNet, images: Tensor) -> Tensor:
     """The same logits. The kernel leaves out what cannot matter to these images, as the float engine does."""
-    x = grid_inputs(images, frozen.crop, frozen.k).T.contiguous()  # (I, B)
+    x = frozen.stem(images).T.contiguous()  # (I, B)
     for layer in layers:
         x = dense(x.to(layer.weight.dtype), layer.weight, layer.bias)
     features = x.T.to(torch.int32).contiguous()
-    return -features if frozen.head is None else frozen.head(features)
+    return -frozen.summed(features) if frozen.head is None else frozen.head(features)
 
 
 def _file_size(frozen: exact.FrozenNet) -> int:

@@ -1,17 +1,22 @@
 """The public face: what is proved about a network's predictions on a batch of images."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import singledispatch
+from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
-from ..eps import parse_eps
+from ..data.samples import as_samples
+from ..eps import in_words, parse_eps
 from ..models import PixelNet, as_network
 from ..models.rounding import flush_error, rounding_error
-from ..numbers import round_down, round_up
+from ..numbers import down, round_down, round_up
 from .box import BoxProof
 from .checks import check_eps, check_images, check_labels, check_network, check_plain
 from .chunks import rows_at_once
@@ -21,21 +26,24 @@ from .radius import largest_proved
 
 METHODS = ("margin", "box", "milp")
 Eps = str | float | Fraction | Tensor
-LARGEST_EPS = 10**6  # 1 already holds all images
+Samples = Tensor | NDArray[Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class Certificate:
     """What is proved of a batch of images, of the network as executed in floating point.
 
+    It has a length, one entry per image, and `proof[2]`, `proof[:5]` and `proof[mask]` are certificates of those.
+
     prediction: (B,) int64.
-    radius: (B,) float64, in pixels and rounded down: the prediction is the same for every image of [0, 1] in the closed
-        ball of that radius; 0 where nothing is proved.
+    radius: (B,) float64, on the 0–1 intensity scale and rounded down: the prediction is the same for every image of
+        [0, 1] in the closed ball of that radius; 0 where nothing is proved.
     certified: (B,) bool: the prediction is the same for every image of [0, 1] in the closed eps-ball, and is y if y was
         given. None if eps was None.
     domain: the sha256 of the domain of an exact network that was frozen for some images only: then all of this is about
         images of that domain; None for all others.
     margin_radius: (B,) float64: the part of `radius` that the margin alone proves; None if there is no such proof.
+    eps: the radius that `certified` speaks of, exactly; None if there was none, or one for each pixel.
     """
 
     prediction: Tensor
@@ -43,32 +51,108 @@ class Certificate:
     certified: Tensor | None
     margin_radius: Tensor | None = None
     domain: str | None = None
+    eps: Fraction | None = None
+
+    def __len__(self) -> int:
+        return len(self.prediction)
+
+    def __getitem__(self, index: int | slice | Sequence[int] | Tensor) -> "Certificate":
+        """The certificate of some of the images; an int gives a certificate of one."""
+        if isinstance(index, int):
+            if not -len(self) <= index < len(self):
+                raise IndexError(f"image {index} of a certificate of {len(self)} images")
+            index = slice(index, index + 1 or None)
+        chosen = index if isinstance(index, slice | Tensor) else torch.as_tensor(index)
+        names = ("prediction", "radius", "certified", "margin_radius")
+        columns = {name: column for name in names if (column := getattr(self, name)) is not None}
+        return replace(self, **{name: column[chosen] for name, column in columns.items()})
+
+    def summary(self) -> str:
+        """Say in one line how many images are certified and how large the radii are; these are rounded down."""
+        n = len(self)
+        text = f"{n:,} image{'s' * (n != 1)}"
+        if n and self.certified is not None:
+            at = f" at {in_words(self.eps)}" if self.eps is not None else ""
+            text += f", {int(self.certified.sum()):,} certified{at}"
+        if n:
+            ordered = self.radius.sort().values
+            least, middle, largest = (down(float(ordered[k]), 4) for k in (0, (n - 1) // 2, n - 1))
+            text += f", radius {least}" if n == 1 else f", radius {least} to {largest}, median {middle}"
+        return text + ", within the domain of the network" * (self.domain is not None)
+
+    def __repr__(self) -> str:
+        return f"<Certificate: {self.summary()}>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain lists of numbers, as JSON and data frames take it; what is not known is None."""
+        columns = {name: getattr(self, name) for name in ("prediction", "radius", "certified", "margin_radius")}
+        lists = {name: None if column is None else column.tolist() for name, column in columns.items()}
+        return {**lists, "domain": self.domain, "eps": None if self.eps is None else str(self.eps)}
 
 
 def certify(
-    model: object, x: Tensor, eps: Eps | None, y: Tensor | None = None, method: str = "box", radii: bool = True
+    model: object,
+    x: Samples,
+    eps: Eps | NDArray[Any] | None,
+    y: Any = None,
+    method: str = "box",
+    radii: bool = True,
 ) -> Certificate:
     """Prove, image by image, that no change of the pixels by up to eps changes the prediction.
 
     model: a network of `linfdist.models`, a `linfdist.nn.Stack` from pixels to logits, or anything else that declares
         the contract of networks or layers, in eval mode; or an exact network, which takes 8-bit images.
-    x: images (B, C, H, W) in [0, 1], in the model's precision; for an exact network uint8.
+    x: images (B, C, H, W) in [0, 1], in the model's precision; for an exact network uint8; rows (B, C) for networks of
+        features. Or a NumPy array, also (B, H, W) or (B, H, W, C): bytes become pixels, floats are rounded to the
+        model's precision, and the certificate is about the result.
     eps: text such as "8/255" or "0.3", meaning exactly that; a fraction; a float, meaning its exact binary value; or
-        None for radii alone. For method "box" also a tensor that broadcasts to x, one number per pixel: then
-        `certified` is about that box, and `radius` about balls as ever.
+        None for radii alone. For method "box" also a tensor or array that broadcasts to x, one number per pixel:
+        then `certified` is about that box, and `radius` about balls as ever.
     y: (B,) the right classes, if only those shall count as certified.
     method: "margin" (Fact 3.6: one forward pass; with an MLP on top, Section 6), "box" (Appendix B: intervals through
         all layers, never weaker than the margin on plain nets), or "milp" (tiny plain nets: the exact radius to about
         1e-5, every bound checked apart from the solver).
     radii: if False, the largest radius is not searched for: one pass only, and `radius` is what that pass proves.
 
+    Returns:
+        A `Certificate`: prediction, proved radius, and whether the image is certified at eps, one entry per image.
+
+    Example:
+        >>> model = ld.load("mnist-0.3")
+        >>> images = ld.data.load("mnist", split="test").images[:8] / 255
+        >>> ld.certify(model, images, eps="0.3").certified
+        tensor([True, True, True, True, True, True, True, True])
+
     Images go through the network a few hundred at a time, so scratch memory does not grow with B. Raises ValueError or
     TypeError, with the reason, for whatever no proof would hold for.
     """
     if method not in METHODS:
         raise ValueError(f"method = {method!r}: must be one of {', '.join(METHODS)}")
-    check_plain(x, "x")
-    return certify_any(model, x, eps, y, method, radii)
+    if isinstance(x, Tensor):
+        check_plain(x, "x")
+    rows_of_features = (x.dim() if isinstance(x, Tensor) else np.ndim(x)) == 2
+    if not isinstance(x, Tensor):
+        x = _from_array(model, x)
+    elif rows_of_features:
+        x = x[:, :, None, None]
+    if isinstance(eps, np.ndarray):
+        eps = torch.tensor(eps)
+    if rows_of_features and isinstance(eps, Tensor) and eps.dim() in (1, 2):
+        eps = eps[..., None, None]
+    if isinstance(y, np.ndarray):
+        y = torch.tensor(y)
+    proof = certify_any(model, x, eps, y, method, radii)
+    return proof if eps is None or isinstance(eps, Tensor) else replace(proof, eps=parse_eps(eps))
+
+
+def _from_array(model: object, x: Any) -> Tensor:
+    """Samples of an array as the model takes them: bytes for an exact network, else pixels in its own precision."""
+    samples = as_samples(x, "x")
+    if not isinstance(model, nn.Module):
+        return samples
+    weight = next(itertools.chain(model.parameters(), model.buffers()), torch.empty(0))
+    pixels = samples.to(weight.device).to(weight.dtype)
+    return pixels / 255 if samples.dtype == torch.uint8 else pixels
 
 
 @singledispatch
@@ -102,7 +186,7 @@ def certify_floats(
     return Certificate(prediction, radius, None if ball is None else certified, margin)
 
 
-def predict(model: object, x: Tensor, eps: Eps, method: str = "box") -> Tensor:
+def predict(model: object, x: Samples, eps: Eps | NDArray[Any], method: str = "box") -> Tensor:
     """The class of each image where it is certified at eps, and -1 elsewhere: (B,) int64. See `certify`."""
     if eps is None:
         raise TypeError("predict needs an eps: it answers where the prediction is certified at eps")
@@ -118,7 +202,7 @@ def _read_eps(eps: Eps | None, x: Tensor, method: str) -> Fraction | Tensor | No
             raise ValueError(f"eps as a tensor, one number per pixel, is for method 'box' only, not for {method!r}")
         check_eps(eps, x)
         return eps.detach().to(x.device, torch.float64).broadcast_to(x.shape)
-    return None if eps is None else parse_eps(eps, at_most=LARGEST_EPS)
+    return None if eps is None else parse_eps(eps)
 
 
 def _look(network: PixelNet, method: str) -> Callable[[Tensor], list[Proof]]:

@@ -156,3 +156,5 @@ def check_eps(eps: Tensor, x: Tensor) -> None:
     wrong = ~(eps.isfinite() & (eps >= 0))
     if wrong.any():
         raise ValueError(f"eps must be finite and not negative, got {eps[wrong][0].item()!r}")
+    if (eps > 1).any():
+        raise ValueError(f"eps must be at most 1, in pixels of [0, 1], got {eps.max().item()!r}")

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from ..data import read_images
+from ..models import PixelNet
 from .certificate import certify
 
 
@@ -56,7 +57,8 @@ class CertifiedImage:
 
 def read_for(network: TakesImages, paths: Sequence[str | os.PathLike[str]]) -> Tensor:
     """Read image files as what the network takes; ValueError names one of another size, or outside its domain."""
-    images = network.from_bytes(read_images(paths, network.shape))
+    resize = network.resize if isinstance(network, PixelNet) else None
+    images = network.from_bytes(read_images(paths, network.shape, resize))
     for path, image in zip(paths, images, strict=True):
         try:
             network.check_images(image[None])
@@ -72,7 +74,11 @@ def certify_files(
     method: str = "box",
     classes: Sequence[str] | None = None,
 ) -> list[CertifiedImage]:
-    """Certify image files, which must have the network's size and be in its domain; classes: their names, if known."""
+    """Certify image files, which must have the network's size and be in its domain; classes: their names, if known.
+
+    A network that was trained on resized images takes files of any size: they are resized alike, and what is certified
+    are the resized pixels.
+    """
     proof = certify(network, read_for(network, paths), eps, method=method)
     certified = [None] * len(paths) if proof.certified is None else proof.certified.tolist()
     found = zip(paths, proof.prediction.tolist(), proof.radius.tolist(), certified, strict=True)

@@ -1,11 +1,16 @@
 """The `linfdist` command: one file per verb, and one place for errors (`boundary.py`)."""
 
+from typing import Annotated
+
 import typer
+
+import linfdist
 
 from . import data, recipes, zoo
 from .bench import bench
-from .boundary import Verbs
+from .boundary import Verbs, say
 from .certify import certify
+from .demo import demo
 from .evaluate import evaluate
 from .export import export
 from .info import info
@@ -16,17 +21,39 @@ from .verify import verify
 
 app = typer.Typer(
     cls=Verbs,
-    help="l_inf-dist networks: image classifiers whose robustness is proved.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},  # of every verb
 )
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        say(f"linfdist {linfdist.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def verbs(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """ℓ∞-dist networks: classifiers whose robustness is proved.
+
+    Networks that come with the package, such as mnist-0.3, are listed by `linfdist zoo list`.
+
+    Example: linfdist certify mnist-0.3 seven.png
+    """
+
+
 app.command()(info)
 app.command()(bench)
 app.command()(train)
 app.command()(evaluate)
 app.command()(certify)
 app.command()(export)
+app.command()(demo)
 app.command()(verify)
 app.command()(report)
 app.command()(reproduce)

@@ -38,7 +38,10 @@ def bench(
         int | None, typer.Option(metavar="N", help="Number of threads.", show_default="2, or the number of cores if 1")
     ] = None,
 ) -> None:
-    """Measure the engine against the matrix product, torch.cdist and torch.compile, interleaved in one run."""
+    """Measure the engine against the matrix product, torch.cdist and torch.compile, interleaved in one run.
+
+    Example: linfdist bench --quick --json speed.json
+    """
     with checking("--threads"):
         chosen = min(2, usable_cores()) if threads is None else threads
         settings = BenchSettings.quick(chosen) if quick else BenchSettings(threads=chosen)

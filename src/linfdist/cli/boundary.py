@@ -14,6 +14,8 @@ from linfdist.machine import backend_in_use
 from linfdist.training.distributed import is_first
 
 INTERRUPTED = 130
+MISUSED = 2
+_UsageError: Any = typer.BadParameter.__base__  # typer has no public name for it
 _RESUME = {  # what to do after Ctrl-C, by verb, where it is not what the library says
     "evaluate": "what is finished is kept, and the same command without --fresh resumes",
     "reproduce": "the same command resumes",
@@ -50,7 +52,17 @@ def explain(error: BaseException) -> str:
 
 
 class Verbs(TyperGroup):
-    """All verbs. What a user can cause is told on stderr, exit code 1; only bugs of this package give a traceback."""
+    """All verbs. What a user can cause is told on stderr, exit code 1; only bugs of this package give a traceback.
+
+    A command that is not written as it should be is told in the same way, exit code 2, with a second line for help.
+    """
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """Read the options before the verb."""
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except _UsageError as error:
+            raise _misused(error) from None
 
     def invoke(self, ctx: Any) -> Any:
         """Run a verb."""
@@ -58,6 +70,8 @@ class Verbs(TyperGroup):
             return super().invoke(ctx)
         except (typer.Exit, typer.Abort):
             raise
+        except _UsageError as error:
+            raise _misused(error) from None
         except KeyboardInterrupt as stop:
             if not is_first():  # several processes were stopped at once: one of them says so
                 raise typer.Exit(INTERRUPTED) from None
@@ -71,6 +85,14 @@ class Verbs(TyperGroup):
             if (known := _cause(error)) is None:
                 raise
             raise fail(f"error: {known}") from None
+
+
+def _misused(error: Any) -> Exception:
+    """Say what is wrong with the command, and where its help is; the verb's help itself if nothing was given."""
+    if type(error).__name__ == "NoArgsIsHelpError" or error.ctx is None:
+        return error
+    text = " ".join(error.format_message().replace("Value error, ", "").split())  # of pydantic, within typer
+    return fail(f"error: {text}\nhelp: {error.ctx.command_path} --help", MISUSED)
 
 
 def _cause(error: RuntimeError) -> str | None:

@@ -52,7 +52,9 @@ def certify(
 ) -> None:
     """Show the class of each image, and the radius within which no change of its pixels can change that class.
 
-    Radii are in pixels of [0, 1], and in levels of 0 to 255. They are proved, and rounded down.
+    Radii are on the 0–1 intensity scale, and in levels of 0 to 255. They are proved, and rounded down.
+
+    Example: linfdist certify mnist-0.3 seven.png --eps 0.3
     """
     if json_file is not None and json_file != OUTPUT:
         check_writable(json_file)
@@ -66,12 +68,15 @@ def certify(
     if json_file is not None and json_file != OUTPUT:
         opened.check_not_overwritten(json_file)
     radius = eps if eps is not None or opened.recipe is None else opened.recipe.eps
-    names = data.stored_classes(opened.recipe.data, data_dir) if opened.recipe else None
+    names = opened.class_names or (data.stored_classes(opened.recipe.data, data_dir) if opened.recipe else None)
     if names and len(names) != opened.network.classes:
         names = None
     certified = certify_files(opened.network, data.image_files(images), radius, method, names)
     if json_file != OUTPUT:
         Console().print(_table(certified, radius))
+        if opened.resize is not None:
+            side = opened.resize
+            say(f"images were cut and resized to {side} × {side}: radii are about the resized pixels, not the files")
         if any(each.domain for each in certified):
             say("proved for images of the domain that the network was frozen for; nothing is known of others")
     if json_file is not None:

@@ -20,7 +20,10 @@ app = typer.Typer(help="Data sets: list them, fetch them.", no_args_is_help=True
 
 @app.command("list")
 def list_(data_dir: DataDir = None) -> None:
-    """Show the data sets and which are stored here."""
+    """Show the data sets and which are stored here.
+
+    Example: linfdist data list
+    """
     root = data_root(data_dir)
     table = Table(box=None, padding=(0, 2, 0, 0))
     for heading in ("name", "what", "train + test", "shape", "classes", "stored"):
@@ -54,7 +57,10 @@ def fetch(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help=f"Any of: {', '.join(NAMES)}.")],
     data_dir: DataDir = None,
 ) -> None:
-    """Get data sets from the first source that works, verify them and store them; a second call is instant."""
+    """Get data sets from the first source that works, verify them and store them; a second call is instant.
+
+    Example: linfdist data fetch mnist
+    """
     unknown = [name for name in names if name not in NAMES]
     if unknown:
         raise typer.BadParameter(

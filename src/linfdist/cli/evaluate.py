@@ -56,7 +56,10 @@ def evaluate(
     ] = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Write rows.jsonl and summary.json, and show the summary. Stopped at any moment, the same command resumes."""
+    """Write rows.jsonl and summary.json, and show the summary. Stopped at any moment, the same command resumes.
+
+    Example: linfdist evaluate mnist-0.3 --attack pgd,strong --limit 1000
+    """
     attacks = parse_attacks(attack or [])
     part = Shard.parse(shard) if shard is not None else Shard.of_this_process()
     opened = open_model(model)
@@ -64,7 +67,8 @@ def evaluate(
     parse_eps(radius)  # before the data are fetched
     target = out or opened.folder
     result = run(
-        opened.network, data.load(name, split=split, data_dir=data_dir), radius, target, opened.file,
+        opened.network, data.load(name, split=split, data_dir=data_dir, resize=opened.resize), radius, target,
+        opened.file,
         model=None if model.resolve() == target.resolve() else str(model),
         split=split, limit=limit, method=method, attacks=attacks, shard=part, batch=batch, fresh=fresh,
         show_progress=is_first(),

@@ -17,6 +17,7 @@ from linfdist.numbers import down, nearest, percent, up
 from .boundary import say
 from .model import Model, open_model
 from .options import DataDir, ModelPath
+from .page import write_page
 
 
 class Format(str, Enum):
@@ -26,6 +27,7 @@ class Format(str, Enum):
     onnx = "onnx"
     onnx_exact = "onnx-exact"
     torch = "torch"
+    html = "html"
 
 
 FILES = {
@@ -33,6 +35,7 @@ FILES = {
     Format.onnx: "model.onnx",
     Format.onnx_exact: "exact.onnx",
     Format.torch: "model.pt2",
+    Format.html: "page.html",
 }
 
 
@@ -43,7 +46,8 @@ def export(
         typer.Option(
             "--format",
             help="exact: integers, pruned without loss (a head: float64). onnx: floats, with a certified radius unless "
-            "there is a head. onnx-exact: the integers. torch: floats, for torch.export.",
+            "there is a head. onnx-exact: the integers. torch: floats, for torch.export. html: the integers on a page "
+            "that classifies, proves and attacks in the browser.",
         ),
     ],
     out: Annotated[
@@ -72,8 +76,11 @@ def export(
     ] = None,
     limit: Annotated[int | None, typer.Option(metavar="N", min=1, help="Compare on the first N images only.")] = None,
     data_dir: DataDir = None,
-) -> None:
-    """Write a network for use elsewhere. `exact` also reports what rounding to integers and pruning did to it."""
+) -> Path:
+    """Write a network for use elsewhere. `exact` also reports what rounding to integers and pruning did to it.
+
+    Example: linfdist export mnist-0.3 --format exact
+    """
     model = open_model(path)
     target = out or model.folder / FILES[form]
     if out is None:
@@ -83,7 +90,7 @@ def export(
     if form in (Format.onnx, Format.torch):
         if isinstance(model.network, exact.FrozenNet):
             raise ValueError(f"--format {form.value} is for float networks, and {path} is exact: take onnx-exact")
-        why = f"--format exact and onnx-exact, not for {form.value}"
+        why = f"--format exact, onnx-exact and html, not for {form.value}"
         _refuse(why, k=k, domain=domain, data=dataset, eps=eps, limit=limit)
         from linfdist.export import to_onnx, to_torch_export  # what they need is an extra
 
@@ -91,15 +98,18 @@ def export(
     else:
         if isinstance(model.network, exact.FrozenNet) and form is Format.exact:
             raise ValueError(f"{path} is exact already")
-        frozen, compared = _freeze(model, k, domain, dataset, eps, limit, data_dir)
+        frozen, compared = _freeze(model, k, domain, dataset, eps, limit, data_dir, page=form is Format.html)
         if form is Format.exact:
             exact.save(frozen, target)
+        elif form is Format.html:
+            write_page(model, frozen, target, dataset, eps, data_dir)
         else:
             from linfdist.export import exact_to_onnx
 
             exact_to_onnx(frozen, target)
         _show(frozen, compared, model, target if form is Format.exact else None)
-    say(f"written: {target}")
+    say(f"written: {target}" if form is not Format.html else f"written: {target} ({target.stat().st_size:,} bytes)")
+    return target
 
 
 def _refuse(why: str, **options: object) -> None:
@@ -117,11 +127,16 @@ def _freeze(
     eps: str | None,
     limit: int | None,
     data_dir: Path | None,
+    page: bool,
 ) -> tuple[exact.FrozenNet, tuple[str, Comparison] | None]:
-    """Freeze the network and, if there is a data set, compare it with the float one; the comparison has a title."""
+    """Freeze the network and, if there is a data set, compare it with the float one; the comparison has a title.
+
+    page: it is for a page, which can do without a comparison, and has a use for data and eps of its own.
+    """
     network: Any = model.network  # of which kind, `freeze` checks
     if isinstance(network, exact.FrozenNet):
-        _refuse("float networks; this one is exact already", k=k, domain=domain, data=dataset, eps=eps, limit=limit)
+        others = {} if page else {"data": dataset, "eps": eps}
+        _refuse("float networks; this one is exact already", k=k, domain=domain, limit=limit, **others)
         return network, None
     bounds = None
     if domain is not None:
@@ -133,7 +148,13 @@ def _freeze(
             raise ValueError(f"{model.folder} has no recipe.json: to compare accuracies, give --data and --eps")
         return frozen, None
     name, radius = model.data(dataset), model.eps(eps)
-    frozen, compared = with_accuracy(frozen, network, data.load(name, "test", data_dir), radius, limit)
+    try:
+        test = data.load(name, "test", data_dir)
+    except data.DataError:
+        if page and dataset is None:
+            return frozen, None
+        raise
+    frozen, compared = with_accuracy(frozen, network, test, radius, limit)
     how = "by the margin" if compared.method == "margin" else "by boxes"
     return frozen, (f"{name} test, {compared.n:,} images, eps = {radius}, {how}", compared)
 
@@ -144,14 +165,19 @@ def _show(frozen: exact.FrozenNet, compared: tuple[str, Comparison] | None, mode
     distance = f"at most {up(facts['distance'], 6)}"
     if frozen.head is None:
         distance += f" pixels ({up(255 * facts['distance'], 3)} levels)"
+    stem = _stem(frozen)
     types = ", ".join("int16" if layer.weight.dtype == torch.int16 else "int32" for layer in frozen.layers)
+    if frozen.count > 1:
+        types += f", and sums of the {frozen.count} neurons of each class"
     if frozen.head is not None:
         types += f", and a head of {len(frozen.head.b1)} hidden neurons in float64"
     if frozen.in_bytes:
         types += "; batches of images run in 8 bits"
     lines = Table.grid(padding=(0, 2))
     lines.add_column(style="bold")
-    lines.add_row("grid", f"1/{255 * 2**frozen.k} pixel (k = {frozen.k})")
+    lines.add_row("grid", f"1/{255 * frozen.stem.steps} pixel (k = {frozen.k})")
+    if stem:
+        lines.add_row("pixels", stem)
     lines.add_row("layers", types)
     lines.add_row("domain", "every 8-bit image" if frozen.whole_cube else "the images given; others are refused")
     lines.add_row("weights pruned", _share(facts["weights"], facts["kept"]))
@@ -174,6 +200,17 @@ def _show(frozen: exact.FrozenNet, compared: tuple[str, Comparison] | None, mode
         clean, certified = (percent(counts[number], values.n) for counts in (values.clean, values.certified))
         table.add_row(name, f"{nearest(clean, 2)} %", f"{down(certified, 2)} %")
     console.print(table)
+
+
+def _stem(frozen: exact.FrozenNet) -> str:
+    """What is done to the pixels before the first layer."""
+    done = [] if frozen.stem.crop is None else [f"cropped to {frozen.stem.crop} x {frozen.stem.crop}"]
+    if frozen.stem.clip is not None:
+        low, high = (nearest(end / 2**frozen.k, 3) for end in frozen.stem.clip)
+        done.append(f"clipped to levels {low} ... {high}")
+    if frozen.stem.pool is not None:
+        done.append(f"means of blocks of {', '.join(map(str, frozen.stem.pool.sizes))}")
+    return ", ".join(done)
 
 
 def _share(total: int, kept: int) -> str:

@@ -21,6 +21,16 @@ class Model:
     recipe: Recipe | None
 
     @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """The classes in words, if the network's file has them."""
+        return self.network.class_names if isinstance(self.network, PixelNet) else None
+
+    @property
+    def resize(self) -> int | None:
+        """The side of the squares that images are resized to before the network sees them, if they are."""
+        return self.network.resize if isinstance(self.network, PixelNet) else None
+
+    @property
     def sha256(self) -> str:
         """The sha256 by which results name the network: that of its file, or of its content if it is exact."""
         return self.network.sha256 if isinstance(self.network, FrozenNet) else file_sha256(self.file)

@@ -1,7 +1,5 @@
 """`linfdist recipes`: list and show the recipes that come with the package."""
 
-from typing import Annotated
-
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -12,7 +10,7 @@ from rich.table import Table
 from linfdist import recipes
 
 from .boundary import checking
-from .options import Changes
+from .options import Changes, RecipeName
 
 app = typer.Typer(help="Show the recipes: one per published run, and laptop-size ones.", no_args_is_help=True)
 WIDE = 120  # columns of a terminal that has room for the network and the loss
@@ -20,7 +18,10 @@ WIDE = 120  # columns of a terminal that has room for the network and the loss
 
 @app.command("list")
 def list_() -> None:
-    """List every recipe with its radius, its length and its source."""
+    """List every recipe with its radius, its length and its source.
+
+    Example: linfdist recipes list
+    """
     console = Console()
     wide = console.width >= WIDE
     table = Table("recipe", "eps", *(["network", "loss"] if wide else []), "epochs", "source", box=SIMPLE_HEAD)
@@ -35,11 +36,14 @@ def list_() -> None:
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(help="A recipe's name, or the path of its .toml file.")],
+    name: RecipeName,
     settings: Changes = None,
 ) -> None:
-    """Print a recipe in full, every key with its meaning; the output is a recipe file."""
-    with checking("NAME"):
+    """Print a recipe in full, every key with its meaning; the output is a recipe file.
+
+    Example: linfdist recipes show mnist-quick --set width=1024 > mine.toml
+    """
+    with checking("RECIPE"):
         recipe = recipes.load(name)
     with checking("--set"):
         recipe = recipes.override(recipe, settings or [])

@@ -41,7 +41,10 @@ def reproduce(
     data_dir: DataDir = None,
     quiet: Quiet = False,
 ) -> None:
-    """Train and evaluate what has no result yet, then show the table. Stopped, the same command resumes."""
+    """Train and evaluate what has no result yet, then show the table. Stopped, the same command resumes.
+
+    Example: linfdist reproduce table1 --scale laptop --dry-run
+    """
     if table not in TABLES:
         raise typer.BadParameter(f"{table!r} is not one of {', '.join(TABLES)}", param_hint="TABLE")
     if scale not in SCALES:

@@ -1,6 +1,5 @@
 """`linfdist train`: train a network by a recipe, into the folder of a run."""
 
-import functools
 from pathlib import Path
 from typing import Annotated
 
@@ -13,11 +12,11 @@ from linfdist.training import train as run
 from linfdist.training.distributed import is_first
 
 from .boundary import checking, say
-from .options import Changes, DataDir, Quiet
+from .options import Changes, DataDir, Quiet, RecipeName
 
 
 def train(
-    name: Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe's name, or the path of its file.")],
+    name: RecipeName,
     settings: Changes = None,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="The run's folder.", show_default="runs/RECIPE")
@@ -27,7 +26,10 @@ def train(
     quiet: Quiet = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Live curves in DIR/tensorboard.")] = False,
 ) -> None:
-    """Train a network. Ctrl-C stops with a checkpoint; under torchrun, several processes share the work."""
+    """Train a network. Ctrl-C stops with a checkpoint; under torchrun, several processes share the work.
+
+    Example: linfdist train mnist-quick --set width=1024 --set epochs=100
+    """
     with checking("RECIPE, --set"):
         recipe = recipes.override(recipes.load(name), settings or [])
     folder = out or Path("runs") / recipe.name
@@ -39,7 +41,7 @@ def train(
         data_dir=data_dir,
         quiet=quiet,
         tensorboard=tensorboard,
-        evaluate=functools.partial(watch, eps=recipe.eps),
+        evaluate=watch(recipe),
     )
     if is_first():
         say(f"{folder} was finished before" if finished else f"finished: {folder}")

@@ -24,7 +24,10 @@ Folder = Annotated[Path | None, typer.Option(metavar="DIR", help="Another zoo.",
 
 @app.command("list")
 def list_(folder: Folder = None) -> None:
-    """List the networks with what is proved of them, beside the paper's number for the same kind of network."""
+    """List the networks with what is proved of them, beside the paper's number for the same kind of network.
+
+    Example: linfdist zoo list
+    """
     table = Table("name", "data", "eps", box=SIMPLE_HEAD)
     for heading in ("clean", "certified", "paper", "MB"):
         table.add_column(heading, justify="right")
@@ -43,8 +46,21 @@ def list_(folder: Folder = None) -> None:
 
 
 @app.command()
-def show(name: Annotated[str, typer.Argument(metavar="NAME")], folder: Folder = None) -> None:
-    """Show the card of a network."""
+def show(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="A name that `linfdist zoo list` shows, such as mnist-0.3.",
+            autocompletion=lambda incomplete: [each for each in names() if each.startswith(incomplete)],
+        ),
+    ],
+    folder: Folder = None,
+) -> None:
+    """Show the card of a network.
+
+    Example: linfdist zoo show mnist-0.3
+    """
     each = card(name, folder)
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)

@@ -28,7 +28,7 @@ class Corrupt(DataError):
     """A file is not what it should be; the message names it."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
     """One split of a data set.
 
@@ -42,6 +42,10 @@ class Dataset:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def __repr__(self) -> str:
+        shape = "×".join(str(side) for side in self.images.shape[1:])
+        return f"<Dataset {self.name}: {len(self):,} images of {shape}, {len(self.classes)} classes>"
 
 
 @dataclass(frozen=True)

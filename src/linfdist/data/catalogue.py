@@ -24,12 +24,18 @@ class Fetched:
     fresh: bool
 
 
-def load(name: str | os.PathLike[str], split: str = "train", data_dir: str | os.PathLike[str] | None = None) -> Dataset:
+def load(
+    name: str | os.PathLike[str],
+    split: str = "train",
+    data_dir: str | os.PathLike[str] | None = None,
+    resize: int | None = None,
+) -> Dataset:
     """Load one split of a data set, fetched and verified if it is not stored yet.
 
     name: one of `NAMES`, or the path of a folder of images `class/image.png`, optionally below `train/` and `test/`.
     split: "train" or "test". TinyImageNet's test split is its labelled val split.
     data_dir: where data sets are stored; default `$LINFDIST_DATA`, else the platform's cache folder.
+    resize: for folders, the side of the squares that are cut out of the middle of all images and resized.
 
     The images are mapped from the stored file, whose checksum is compared at every call.
     """
@@ -37,7 +43,9 @@ def load(name: str | os.PathLike[str], split: str = "train", data_dir: str | os.
         raise ValueError(f"split must be one of {', '.join(SPLITS)}, got {split!r}")
     builtin = _BUILTIN.get(os.fspath(name))
     if builtin is None:
-        return folder.load(_folder(name), split)
+        return folder.load(_folder(name), split, resize)
+    if resize is not None:
+        raise DataError(f"resize = {resize}: all images of {builtin.info.name} have one size; it is for folders")
     root = store.data_root(data_dir)
     if not store.file(root, builtin.info.name, split).exists():
         fetch(builtin.info.name, root)
@@ -74,10 +82,10 @@ def fetch(name: str, data_dir: str | os.PathLike[str] | None = None) -> Fetched:
         ) from error
 
 
-def info(name: str | os.PathLike[str]) -> Info:
+def info(name: str | os.PathLike[str], resize: int | None = None) -> Info:
     """Give the constants of a data set; those of a folder of images are computed from its training images."""
     builtin = _BUILTIN.get(os.fspath(name))
-    return builtin.info if builtin else folder.info(_folder(name))
+    return builtin.info if builtin else folder.info(_folder(name), resize)
 
 
 def stored_classes(name: str, data_dir: str | os.PathLike[str] | None = None) -> tuple[str, ...] | None:

@@ -15,12 +15,12 @@ from .measure import measure
 _TEST_SHARE = 5  # without train/ and test/, one image in five is for testing
 
 
-def load(root: Path, split: str) -> Dataset:
+def load(root: Path, split: str, resize: int | None = None) -> Dataset:
     """Load one split of a folder of images.
 
     Classes are the sorted names of the folders. Without `train/` and `test/` an image is for testing if a hash of its
     path says so: every fifth or so, the same ones on every machine, whatever is added or removed besides.
-    One gray channel if all images of both splits are gray, else RGB.
+    One gray channel if all images of both splits are gray, else RGB. resize: see `ImageFile.pixels`.
     """
     paths, classes = _listing(root)
     chosen = paths[split]
@@ -28,20 +28,19 @@ def load(root: Path, split: str) -> Dataset:
         raise DataError(f"{root} has no {split} images: it needs more images, or folders train/ and test/")
     with warnings_refused(), ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         colour = any(open_image(path).channels == 3 for part in paths.values() for _, path in part)
-        first = open_image(chosen[0][1]).pixels(3 if colour else 1)
+        first = open_image(chosen[0][1]).pixels(3 if colour else 1, resize=resize)
         height, width = first.shape[1:]
-        need = f"but all images must have one size: {chosen[0][1]} has {width} × {height}"
-        rest = pool.map(
-            lambda entry: open_image(entry[1]).pixels(3 if colour else 1, (height, width), need), chosen[1:]
-        )
+        size = (height, width) if resize is None else None
+        need = f"but all images must have one size: {chosen[0][1]} has {width} × {height}; `resize` makes them alike"
+        rest = pool.map(lambda entry: open_image(entry[1]).pixels(3 if colour else 1, size, need, resize), chosen[1:])
         images = np.stack([first, *rest])
     labels = torch.tensor([label for label, _ in chosen])
     return Dataset(str(root), torch.from_numpy(images), labels, classes)
 
 
-def info(root: Path) -> Info:
+def info(root: Path, resize: int | None = None) -> Info:
     """Compute the constants of a folder: its sizes, and mean and standard deviation of its training images."""
-    return measure(load(root, "train"), root.name, test=len(_listing(root)[0]["test"]))
+    return measure(load(root, "train", resize), root.name, test=len(_listing(root)[0]["test"]))
 
 
 def _listing(root: Path) -> tuple[dict[str, list[tuple[int, Path]]], tuple[str, ...]]:

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import PIL.ImageFile
 import torch
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from .base import Corrupt, DataError, Pixels
@@ -60,14 +60,20 @@ class ImageFile:
                 raise DataError(f"{where} holds {frames} images: save the one that is meant alone")
         self.channels = _CHANNELS[self._image.mode]
 
-    def pixels(self, channels: int | None = None, size: tuple[int, int] | None = None, need: str = "") -> Pixels:
-        """Decode to uint8 (C, H, W), upright: as the file is, or with `channels` (1 or 3). Colour never becomes gray.
+    def pixels(
+        self,
+        channels: int | None = None,
+        size: tuple[int, int] | None = None,
+        need: str = "",
+        resize: int | None = None,
+    ) -> Pixels:
+        """Decode to uint8 (C, H, W), upright: as the file is, or with `channels` (1 or 3). Colour never becomes gray,
+        but RGB with three equal channels is gray already.
 
         size: the (height, width) that it must have, and `need` the words for that; another one is refused before it is
-        decoded. An alpha channel is left out if every pixel is opaque, else the image is refused.
+        decoded. An alpha channel is left out if every pixel is opaque, else the image is refused. resize: the side of
+        the square that is cut out of the middle, as large as possible, and resized.
         """
-        if channels == 1 and self.channels == 3:
-            raise DataError(f"{self.where} is in colour, gray is needed")
         columns, rows = self._image.size
         if size is not None and size not in ((rows, columns), (columns, rows)):  # it may have to be turned
             raise self._of_size(rows, columns, need)
@@ -79,8 +85,16 @@ class ImageFile:
                 image = image.convert("RGBA")
                 if image.getchannel("A").getextrema() != (255, 255):
                     raise DataError(f"{self.where} is transparent in places: put it on a background first")
-            image = image.convert("RGB" if (channels or self.channels) == 3 else "L")
-            pixels = np.array(image if turn is None else image.transpose(turn))
+            image = image.convert("RGB" if 3 in (channels, self.channels) else "L")
+            image = image if turn is None else image.transpose(turn)
+            if resize is not None and image.size != (resize, resize):
+                # Weights are not negative and sum to 1: a resized pixel moves no more than those it is the mean of.
+                image = ImageOps.fit(image, (resize, resize), Image.Resampling.BILINEAR)
+            pixels = np.array(image)
+        if channels == 1 and pixels.ndim == 3:
+            if not (pixels == pixels[..., :1]).all():
+                raise DataError(f"{self.where} is in colour, gray is needed")
+            pixels = pixels[..., 0]
         if size is not None and pixels.shape[:2] != size:
             raise self._of_size(pixels.shape[0], pixels.shape[1], need)
         return np.ascontiguousarray(pixels.transpose(2, 0, 1)) if pixels.ndim == 3 else pixels[None]
@@ -126,12 +140,19 @@ def read_image(path: str | os.PathLike[str], channels: int | None = None) -> Ten
         return torch.from_numpy(open_image(path).pixels(channels))
 
 
-def read_images(paths: Sequence[str | os.PathLike[str]], shape: tuple[int, int, int]) -> Tensor:
+def read_images(
+    paths: Sequence[str | os.PathLike[str]], shape: tuple[int, int, int], resize: int | None = None
+) -> Tensor:
     """Read image files for a network that takes (C, H, W) = `shape`: uint8 (B, C, H, W).
 
-    An image of another size is refused before it is decoded: what was resized is another image.
+    An image of another size is refused before it is decoded: what was resized is another image. Only for a network that
+    was trained on resized images (`resize` is the side of the squares) they are resized here, too.
     """
     channels, height, width = shape
+    if resize is not None:
+        with warnings_refused():
+            squares = [open_image(path).pixels(channels, resize=resize) for path in paths]
+        return torch.from_numpy(np.stack(squares))
     kind = "gray" if channels == 1 else f"{channels} channels"
     need = f"but the network takes {width} × {height}, {kind}: crop or resize it first, and certify the result"
     with warnings_refused():

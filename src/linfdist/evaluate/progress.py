@@ -16,8 +16,9 @@ class Bar:
     def __init__(self, name: str, total: int, done: int, show: bool) -> None:
         console = Console(file=sys.stderr)
         columns = (
-            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,}/{task.total:,} images"),
-            TextColumn("{task.fields[rate]}"), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
+            TextColumn("{task.description}"), BarColumn(40 if console.width >= 120 else 8), TimeRemainingColumn(),
+            TextColumn("left"), TextColumn("{task.completed:,}/{task.total:,} images"),
+            TextColumn("{task.fields[rate]}"),
         )  # fmt: skip
         self.bar = Progress(*columns, console=console, transient=True, disable=not (show and console.is_terminal))
         self.task = self.bar.add_task(name, total=total, completed=done, rate="")

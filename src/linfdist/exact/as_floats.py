@@ -8,10 +8,12 @@ from torch import Tensor
 from ..models import Composed
 from ..nn import (
     CenterCrop,
+    Clip,
     DistLinear,
     Flatten,
     Head,
     LipschitzModule,
+    MeanPool,
     NearestClass,
     Normalize,
     Readout,
@@ -19,18 +21,27 @@ from ..nn import (
     Stack,
 )
 from .network import FrozenNet
+from .stem import LEVELS
+
+NARROWEST = 2.0**-19  # of a float `Clip`
 
 
 @torch.no_grad()
 def as_floats(network: FrozenNet) -> Composed:
     """The float32 network in pixels of [0, 1] that is nearest to an exact one; in eval mode.
 
-    Its logits are those of the exact network over 255 · 2^k (with a head: the same), up to the rounding of float32.
+    Its logits are those of the exact network over 255 · steps (with a head: the same), up to the rounding of float32.
     """
-    units = 255 * 2.0**network.k
-    channels = network.shape[0]
-    layers: list[LipschitzModule] = [] if network.crop is None else [CenterCrop(network.crop)]
-    layers += [Normalize([0.0] * channels, 1.0), Flatten()]
+    stem, units = network.stem, LEVELS * float(network.stem.steps)
+    layers: list[LipschitzModule] = [] if stem.crop is None else [CenterCrop(stem.crop)]
+    low, high = 0.0, 1.0
+    if stem.clip is not None:
+        low, high = (end / (LEVELS << stem.k) for end in stem.clip)
+        low = min(low, 1 - NARROWEST)
+        high = max(high, low + NARROWEST)
+        layers.append(Clip(low, high))  # to 0 ... 1, and back:
+    layers.append(Normalize([-low / (high - low)] * network.shape[0], 1 / (high - low)))
+    layers.append(Flatten() if stem.pool is None else MeanPool(stem.pool.sizes))
     *hidden, last = network.layers
     for layer in hidden if network.head is None else network.layers:
         own = DistLinear(layer.weight.shape[1], len(layer.weight), bias=True)
@@ -40,7 +51,7 @@ def as_floats(network: FrozenNet) -> Composed:
         layers.append(own)
     readout: Readout
     if network.head is None:
-        readout = nearest = NearestClass(last.weight.shape[1], len(last.weight))
+        readout = nearest = NearestClass(last.weight.shape[1], network.classes, network.count)
         _fill(nearest.weight, last.weight / units)
         _fill(nearest.bias, last.bias / units)
     else:

@@ -11,10 +11,13 @@ from ..certificates.certificate import METHODS as FLOAT_METHODS
 from ..errors import LinfdistError
 from ..ops.box import dist_box
 from .bounds import largest
-from .network import FrozenNet, cropped, image_sha256
+from .network import FrozenNet, image_sha256
 
 FORMAT = "linfdist-certificate-1"
 METHODS = tuple(each for each in FLOAT_METHODS if each != "milp")
+PARTS = (
+    1024  # of a step of the pixels' grid: how finely the ends of boxes are looked at before layers round them outwards
+)
 _FLOAT32_WHOLE = 2**24  # float32 holds all whole numbers up to here
 
 
@@ -22,10 +25,10 @@ _FLOAT32_WHOLE = 2**24  # float32 holds all whole numbers up to here
 class ExactCertificate:
     """The class is the same for all images of the domain within `radius` of this one, in ℓ∞ and levels (1/255 pixel).
 
-    margin: best minus second-best logit, in grid units. method "margin": one level moves a logit by at most 2^k, so the
-    class holds closer than radius = margin / 2^(k + 1) (`ball` is "open"). method "box": intervals through all layers;
-    radius is the largest whole number for which they prove the class (`ball` is "closed"). levels: the largest whole
-    number of levels by which every pixel may change.
+    margin: best minus second-best logit, in grid units. method "margin": one level moves a logit by at most `steps`, so
+    the class holds closer than radius = margin / (2 steps) (`ball` is "open"). method "box": intervals through all
+    layers; radius is the largest whole number for which they prove the class (`ball` is "closed"). levels: the largest
+    whole number of levels by which every pixel may change.
 
     Networks with a head have method "box" alone and no margin; radius is a number for which intervals prove the class,
     in whatever order float64 sums are executed.
@@ -35,7 +38,7 @@ class ExactCertificate:
     shape: tuple[int, int, int]
     model: str  # sha256
     prediction: int
-    k: int
+    steps: int
     margin: int | None
     method: str
     radius: Fraction
@@ -51,7 +54,7 @@ class ExactCertificate:
             "image_shape": list(self.shape),
             "model_sha256": self.model,
             "class": self.prediction,
-            "grid": f"1/{255 * 2**self.k} pixel",
+            "grid": f"1/{255 * self.steps} pixel",
             "margin": self.margin,
             "method": self.method,
             "radius": str(self.radius),
@@ -87,7 +90,7 @@ def certify(network: FrozenNet, images: Tensor, method: str = "box") -> list[Exa
     if network.head is None:
         gap = gaps(logits)
         margins = gap.tolist()
-        levels = margin_levels(gap, network.k)
+        levels = margin_levels(gap, network.steps)
     else:
         margins, levels = [None] * len(images), torch.zeros_like(predictions)
         uncertain = ~box_holds(network, images, predictions, levels)
@@ -102,10 +105,10 @@ def certify(network: FrozenNet, images: Tensor, method: str = "box") -> list[Exa
             shape=network.shape,
             model=network.sha256,
             prediction=prediction,
-            k=network.k,
+            steps=network.steps,
             margin=margin,
             method=method,
-            radius=Fraction(whole) if margin is None or method == "box" else Fraction(margin, 2 ** (network.k + 1)),
+            radius=Fraction(whole) if margin is None or method == "box" else Fraction(margin, 2 * network.steps),
             ball="open" if method == "margin" else "closed",
             levels=whole,
             domain=domain,
@@ -120,23 +123,23 @@ def gaps(logits: Tensor) -> Tensor:
     return best[:, 0] - best[:, 1]
 
 
-def margin_levels(gap: Tensor, k: int) -> Tensor:
-    """The largest whole number n of levels with 2 n 2^k < gap, which the margin proves; 0 if there is none: (B,)."""
-    return (gap - 1).clamp_min(0).div(2 ** (k + 1), rounding_mode="floor").clamp_max(255)
+def margin_levels(gap: Tensor, steps: int) -> Tensor:
+    """The largest whole number n of levels with 2 n steps < gap, which the margin proves; 0 if there is none: (B,)."""
+    return (gap - 1).clamp_min(0).div(2 * steps, rounding_mode="floor").clamp_max(255)
 
 
 def certified_at(network: FrozenNet, logits: Tensor, eps: Fraction) -> Tensor:
     """Where the margin of a network without a head proves the class on the closed eps-ball (pixels of [0, 1]), real
     images included: (B,) bool.
     """
-    return gaps(logits) > (2 * eps * 255 * 2**network.k).__floor__()
+    return gaps(logits) > (2 * eps * 255 * network.steps).__floor__()
 
 
 def box_certified_at(network: FrozenNet, images: Tensor, predictions: Tensor, eps: Fraction) -> Tensor:
     """Where intervals prove the class on the closed eps-ball (pixels of [0, 1]), real images included: (B,) bool."""
     network.check_images(images)
-    units = (eps * 255 * 2**network.k).__ceil__()
-    return _holds(network, images, predictions, torch.full_like(predictions, units))
+    spread = (eps * 255 * 2**network.k * PARTS).__ceil__()
+    return _holds(network, images, predictions, torch.full_like(predictions, spread))
 
 
 def box_levels(network: FrozenNet, images: Tensor, predictions: Tensor, proved: Tensor) -> Tensor:
@@ -153,25 +156,26 @@ def box_levels(network: FrozenNet, images: Tensor, predictions: Tensor, proved: 
 
 def box_holds(network: FrozenNet, images: Tensor, predictions: Tensor, levels: Tensor) -> Tensor:
     """Whether intervals prove that no image of the domain within `levels` (B,) has another class: (B,) bool."""
-    return _holds(network, images, predictions, levels << network.k)
+    return _holds(network, images, predictions, (levels << network.k) * PARTS)
 
 
-def _holds(network: FrozenNet, images: Tensor, predictions: Tensor, units: Tensor) -> Tensor:
-    """The same within `units` (B,) of the grid.
+def _holds(network: FrozenNet, images: Tensor, predictions: Tensor, spread: Tensor) -> Tensor:
+    """The same within `spread` (B,), in parts of the pixels' grid.
 
     The float kernels do the work: all values are whole numbers that the float type holds, so every operation is exact.
     """
-    pixels, least, most = (values.long() << network.k for values in (images, network.lower, network.upper))
-    spread = units[:, None, None, None]
-    ends = torch.maximum(pixels - spread, least), torch.minimum(pixels + spread, most)
-    dtype = _float_type(network)
-    low, high = (cropped(end, network.crop).to(dtype) for end in ends)
+    pixels, least, most = ((values.long() << network.k) * PARTS for values in (images, network.lower, network.upper))
+    apart, dtype = spread[:, None, None, None], _float_type(network)
+    low, high = torch.maximum(pixels - apart, least), torch.minimum(pixels + apart, most)
+    low = network.stem.parts(low, PARTS).div(PARTS, rounding_mode="floor").to(dtype)
+    high = -(-network.stem.parts(high, PARTS)).div(PARTS, rounding_mode="floor").to(dtype)
     for layer in network.layers:
         bias = layer.bias.to(dtype)
         near, far = dist_box(low, high, layer.weight.to(dtype))
         low, high = near + bias, far + bias  # (B, O)
     if network.head is not None:
         return network.head.proves(low.double(), high.double(), predictions)
+    low, high = network.summed(low.double()), network.summed(high.double())
     own = high.gather(1, predictions[:, None])  # logits are -y: the largest -logit of the class itself
     others = low.scatter(1, predictions[:, None], torch.inf)
     return (others > own).all(1)

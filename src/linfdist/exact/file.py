@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,10 @@ from torch import Tensor
 
 from ..files import HEADER, excerpt, read_tensors, save_tensors
 from .head import FrozenHead
-from .network import MAX_K, FrozenLayer, FrozenNet, grid_inputs
+from .network import FrozenLayer, FrozenNet
+from .stem import MAX_K, Pool, Stem
 
-FORMAT, HEAD_FORMAT = FORMATS = "linfdist-exact-1", "linfdist-exact-head-1"
+FORMAT, HEAD_FORMAT, STAGES_FORMAT = FORMATS = "linfdist-exact-1", "linfdist-exact-head-1", "linfdist-exact-2"
 LARGEST_FILE = 2**31  # bytes
 LONGEST_TEXT = 2**20  # characters of the JSON header of the safetensors file
 LONGEST_HEADER = 2**18  # characters of the JSON header of the network, which is a string in that header
@@ -23,10 +25,16 @@ MOST_LAYERS = 1000
 WIDEST = 2**20  # pixels of an image, and neurons of a layer
 DEEPEST = 16  # objects and lists inside each other in `facts`
 _NAMES = {torch.uint8: "U8", torch.int16: "I16", torch.int32: "I32", torch.float64: "F64"}  # as in the file
-_KEYS = {"format", "k", "shape", "crop", "layers", "facts", "sha256"}
+_KEYS = {"format", "k", "shape", "facts", "sha256"}  # of every format
+_OWN_KEYS = {FORMAT: {"crop", "layers"}, HEAD_FORMAT: {"crop", "layers"}, STAGES_FORMAT: {"stages"}}
+_STAGE_KEYS = {
+    "crop": {"side"}, "clip": {"low", "high"}, "pool": {"sizes", "steps"}, "dist": {"outputs", "inputs"},
+    "sum": {"count"}, "head": set[str](),
+}  # fmt: skip
+_ORDER = re.compile("(crop )?(clip )?(pool )?(dist )+(sum |head )?")
 
 
-def save(network: FrozenNet, path: Path) -> None:
+def save(network: FrozenNet, path: str | Path) -> None:
     """Write the network, atomically. Entries that were pruned cost a bit each, kept ones a bit and their weight.
 
     ValueError for a network that `load` would refuse because of its size, or because of its facts.
@@ -40,7 +48,7 @@ def save(network: FrozenNet, path: Path) -> None:
             raise ValueError(f"its tensors have {size} bytes")
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} was not written, because it could not be loaded: {error}") from None
-    save_tensors(path, tensors, header)
+    save_tensors(Path(path), tensors, header)
 
 
 def load(path: str | Path) -> FrozenNet:
@@ -64,14 +72,14 @@ def load(path: str | Path) -> FrozenNet:
 
 def contents(network: FrozenNet) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The header, without its hash, and the tensors."""
-    header = {
-        "format": FORMAT if network.head is None else HEAD_FORMAT,
-        "k": network.k,
-        "shape": list(network.shape),
-        "crop": network.crop,
-        "layers": [{"outputs": len(layer.mask), "inputs": layer.mask.shape[1]} for layer in network.layers],
-        "facts": dict(network.facts),
-    }
+    layers = [{"outputs": len(layer.mask), "inputs": layer.mask.shape[1]} for layer in network.layers]
+    plain = network.stem.clip is None and network.stem.pool is None and network.count == 1
+    own: dict[str, Any] = {"crop": network.crop, "layers": layers}
+    form = FORMAT if network.head is None else HEAD_FORMAT
+    if not plain:
+        own = {"stages": _stages(network.stem, layers, network.count, network.head is not None)}
+        form = STAGES_FORMAT
+    header = {"format": form, "k": network.k, "shape": list(network.shape), **own, "facts": dict(network.facts)}
     tensors = {"lower": network.lower, "upper": network.upper}
     for number, layer in enumerate(network.layers):
         tensors[f"{number}.mask"] = torch.from_numpy(np.packbits(layer.mask.numpy(), axis=1))  # (O, ceil(I / 8))
@@ -80,6 +88,21 @@ def contents(network: FrozenNet) -> tuple[dict[str, Any], dict[str, Tensor]]:
     if network.head is not None:
         tensors |= {f"head.{name}": tensor for name, tensor in network.head.tensors().items()}
     return header, tensors
+
+
+def _stages(stem: Stem, layers: list[dict[str, int]], count: int, head: bool) -> list[dict[str, Any]]:
+    """What an image goes through, in this order."""
+    stages: list[dict[str, Any]] = []
+    if stem.crop is not None:
+        stages.append({"kind": "crop", "side": stem.crop})
+    if stem.clip is not None:
+        stages.append({"kind": "clip", "low": stem.clip[0], "high": stem.clip[1]})
+    if stem.pool is not None:
+        stages.append({"kind": "pool", "sizes": list(stem.pool.sizes), "steps": stem.pool.steps})
+    stages += [{"kind": "dist", **sizes} for sizes in layers]
+    if count > 1:
+        stages.append({"kind": "sum", "count": count})
+    return [*stages, {"kind": "head"}] if head else stages
 
 
 def digest(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
@@ -138,18 +161,26 @@ def _json(text: Any, longest: int, separators: tuple[str, str] | None) -> dict[s
 
 def _check(header: Mapping[str, Any]) -> None:
     """ValueError unless every entry is of the type, and in the range, that the format allows."""
-    if header.get("format") not in (FORMAT, HEAD_FORMAT):
+    form = header.get("format")
+    if form not in FORMATS:
         raise ValueError(
-            f"its format is {excerpt(header.get('format'))}, expected {FORMAT!r} or {HEAD_FORMAT!r}; "
+            f"its format is {excerpt(form)}, expected {', '.join(FORMATS)}; "
             "`linfdist export MODEL --format exact` makes one from a trained network"
         )
-    if header.keys() != _KEYS:
-        raise ValueError(f"its header has the keys {excerpt(sorted(header))}, expected {sorted(_KEYS)}")
-    k, shape, crop, layers, facts = (header[key] for key in ("k", "shape", "crop", "layers", "facts"))
+    keys = _KEYS | _OWN_KEYS[form]
+    if header.keys() != keys:
+        raise ValueError(f"its header has the keys {excerpt(sorted(header))}, expected {sorted(keys)}")
+    k, shape, facts = (header[key] for key in ("k", "shape", "facts"))
     if type(k) is not int or not 0 <= k <= MAX_K:
         raise ValueError(f"k = {excerpt(k)}, expected 0 ... {MAX_K}")
     if not isinstance(shape, list) or len(shape) != 3 or not all(map(_size, shape)) or math.prod(shape) > WIDEST:
         raise ValueError(f"shape = {excerpt(shape)}, expected three whole numbers, {WIDEST} pixels at most")
+    if not isinstance(facts, dict) or _deeper(facts, DEEPEST):
+        raise ValueError(f"its facts must be an object, with at most {DEEPEST} objects and lists inside each other")
+    if form == STAGES_FORMAT:
+        _check_stages(header["stages"], k, shape)
+        return
+    crop, layers = header["crop"], header["layers"]
     if crop is not None and (not _size(crop) or crop > min(shape[1:])):
         raise ValueError(f"crop = {excerpt(crop)} of images {shape}")
     if not isinstance(layers, list) or not 0 < len(layers) <= MOST_LAYERS:
@@ -159,8 +190,38 @@ def _check(header: Mapping[str, Any]) -> None:
             raise ValueError(
                 f"layer {number} has the sizes {excerpt(sizes)}, expected outputs and inputs up to {WIDEST}"
             )
-    if not isinstance(facts, dict) or _deeper(facts, DEEPEST):
-        raise ValueError(f"its facts must be an object, with at most {DEEPEST} objects and lists inside each other")
+
+
+def _check_stages(stages: Any, k: int, shape: list[int]) -> None:
+    if not isinstance(stages, list) or not 0 < len(stages) <= MOST_LAYERS:
+        raise ValueError(f"stages = {excerpt(stages)}, expected a list of 1 to {MOST_LAYERS} objects")
+    for stage in stages:
+        kind = stage.get("kind") if isinstance(stage, dict) else None
+        if not isinstance(kind, str) or kind not in _STAGE_KEYS or stage.keys() != _STAGE_KEYS[kind] | {"kind"}:
+            raise ValueError(f"a stage is {excerpt(stage)}, expected a kind of {', '.join(_STAGE_KEYS)} with its keys")
+    kinds = [stage["kind"] for stage in stages]
+    if not _ORDER.fullmatch("".join(f"{kind} " for kind in kinds)):
+        raise ValueError(f"the order of its stages is {excerpt(kinds)}, expected crop, clip, pool, dist, sum or head")
+    if not {"clip", "pool", "sum"} & set(kinds):
+        raise ValueError(f"without clip, pool or sum its format is {FORMAT} or {HEAD_FORMAT}, not {STAGES_FORMAT}")
+    for stage in stages:
+        numbers = [value for key, value in stage.items() if key not in ("kind", "low", "high", "steps", "sizes")]
+        sizes = stage.get("sizes", [1])
+        if not all(map(_size, numbers)) or not isinstance(sizes, list) or not sizes or not all(map(_size, sizes)):
+            raise ValueError(f"a stage is {excerpt(stage)}, expected whole numbers from 1 to {WIDEST}")
+        if stage.get("side", 1) > min(shape[1:]) or stage.get("count", 2) < 2:
+            raise ValueError(f"a stage is {excerpt(stage)}, for images {shape}")
+        if not all(_count(stage.get(key, 1)) for key in ("low", "high", "steps")):
+            raise ValueError(f"a stage is {excerpt(stage)}, expected whole numbers that fit 32 bits")
+    _stem(stages, k)
+
+
+def _stem(stages: list[dict[str, Any]], k: int) -> Stem:
+    """What comes before the layers; ValueError for numbers that do not belong together."""
+    own = {stage["kind"]: stage for stage in stages}
+    clip = (own["clip"]["low"], own["clip"]["high"]) if "clip" in own else None
+    pool = Pool(tuple(own["pool"]["sizes"]), own["pool"]["steps"]) if "pool" in own else None
+    return Stem(k, own["crop"]["side"] if "crop" in own else None, clip, pool)
 
 
 def _size(value: Any) -> bool:
@@ -182,10 +243,17 @@ def _deeper(value: Any, levels: int) -> bool:
 
 def _parse(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> FrozenNet:
     """Build the network again; ranges are computed afresh, so that no file can make an integer overflow."""
-    k, crop, shape = header["k"], header["crop"], tuple(header["shape"])
-    names = {f"{number}.{part}" for number in range(len(header["layers"])) for part in ("mask", "weight", "bias")}
+    shape, form = tuple(header["shape"]), header["format"]
+    if form == STAGES_FORMAT:
+        stages = header["stages"]
+    else:
+        stages = _stages(Stem(header["k"], header["crop"]), header["layers"], 1, form == HEAD_FORMAT)
+    stem = _stem(stages, header["k"])
+    sizes = [stage for stage in stages if stage["kind"] == "dist"]
+    count, headed = stages[-1].get("count", 1), stages[-1]["kind"] == "head"
+    names = {f"{number}.{part}" for number in range(len(sizes)) for part in ("mask", "weight", "bias")}
     names |= {"lower", "upper"}
-    if header["format"] == HEAD_FORMAT:
+    if headed:
         names |= {f"head.{name}" for name in ("w1", "b1", "w2", "b2")}
     if tensors.keys() != names:
         raise ValueError(f"missing or needless tensors: {excerpt(sorted(tensors.keys() ^ names))}")
@@ -195,28 +263,36 @@ def _parse(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> FrozenNe
             raise ValueError(f"the domain's {name} images are {bound.dtype} {tuple(bound.shape)}, not uint8 {shape}")
     if (lower > upper).any():
         raise ValueError("its domain is empty")
-    low, high = (grid_inputs(bound[None], crop, k)[0].long() for bound in (lower, upper))
+    if stem.size(shape) > WIDEST:
+        raise ValueError(f"it has {stem.size(shape)} means of blocks, at most {WIDEST} are allowed")
+    low, high = (stem(bound[None])[0].long() for bound in (lower, upper))
     layers: list[FrozenLayer] = []
-    for number, sizes in enumerate(header["layers"]):
-        inputs, outputs = sizes["inputs"], sizes["outputs"]
-        bits, weight, bias = (tensors[f"{number}.{part}"] for part in ("mask", "weight", "bias"))
-        found = (len(low), bits.dtype, tuple(bits.shape), tuple(bias.shape), bias.dtype)
-        expected = (inputs, torch.uint8, (outputs, -(-inputs // 8)), (outputs,), torch.int32)
-        if found != expected:
-            raise ValueError(f"layer {number} has {found}, expected {expected}")
-        if weight.dtype not in (torch.int16, torch.int32):
-            raise ValueError(f"the weights of layer {number} are {weight.dtype}, expected int16 or int32")
-        whole = np.unpackbits(bits.numpy(), axis=1)
-        mask = torch.from_numpy(whole[:, :inputs].astype(np.bool_))
-        if whole[:, inputs:].any() or weight.shape != (int(mask.sum()),):
-            raise ValueError(f"layer {number} has {tuple(weight.shape)} weights for {int(mask.sum())} entries")
-        middle = (low + high).div(2, rounding_mode="floor").to(weight.dtype)
-        full = middle.repeat(outputs, 1).masked_scatter_(mask, weight)
-        layers.append(FrozenLayer(full, mask, bias, low, high))
+    for number, each in enumerate(sizes):
+        layers.append(_layer(tensors, number, each["inputs"], each["outputs"], low, high))
         low, high = layers[-1].range
     head = None
-    if header["format"] == HEAD_FORMAT:
+    if headed:
         head = FrozenHead(*(tensors[f"head.{name}"] for name in ("w1", "b1", "w2", "b2")))
         if max(len(head.b1), len(head.b2)) > WIDEST:
             raise ValueError(f"the head has {len(head.b1)} neurons and {len(head.b2)} classes, at most {WIDEST}")
-    return FrozenNet((shape[0], shape[1], shape[2]), crop, k, lower, upper, tuple(layers), header["facts"], head)
+    size = (shape[0], shape[1], shape[2])
+    return FrozenNet(size, stem, lower, upper, tuple(layers), header["facts"], head, count)
+
+
+def _layer(
+    tensors: Mapping[str, Tensor], number: int, inputs: int, outputs: int, low: Tensor, high: Tensor
+) -> FrozenLayer:
+    """A layer for inputs from low to high (I,)."""
+    bits, weight, bias = (tensors[f"{number}.{part}"] for part in ("mask", "weight", "bias"))
+    found = (len(low), bits.dtype, tuple(bits.shape), tuple(bias.shape), bias.dtype)
+    expected = (inputs, torch.uint8, (outputs, -(-inputs // 8)), (outputs,), torch.int32)
+    if found != expected:
+        raise ValueError(f"layer {number} has {found}, expected {expected}")
+    if weight.dtype not in (torch.int16, torch.int32):
+        raise ValueError(f"the weights of layer {number} are {weight.dtype}, expected int16 or int32")
+    whole = np.unpackbits(bits.numpy(), axis=1)
+    mask = torch.from_numpy(whole[:, :inputs].astype(np.bool_))
+    if whole[:, inputs:].any() or weight.shape != (int(mask.sum()),):
+        raise ValueError(f"layer {number} has {tuple(weight.shape)} weights for {int(mask.sum())} entries")
+    middle = (low + high).div(2, rounding_mode="floor").to(weight.dtype)
+    return FrozenLayer(middle.repeat(outputs, 1).masked_scatter_(mask, weight), mask, bias, low, high)

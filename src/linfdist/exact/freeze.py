@@ -15,13 +15,14 @@ from ..nn import Folded
 from ..numbers import round_up
 from .bounds import INT32
 from .fold import fold_head, head_distance
-from .network import MAX_K, FrozenLayer, FrozenNet, grid_inputs
+from .network import FrozenLayer, FrozenNet
 from .prune import prune
+from .stem import LEVELS, MAX_K, Pool, Stem
 
 Domain = tuple[Tensor, Tensor]
-FINEST = 6  # finer grids gain nothing that could be measured
-COARSEST = 2  # below, rounding could be seen in the accuracy: better some layers in int32
-ELSE = 4  # the grid then
+FINEST = 64  # steps a level: finer grids gain nothing that could be measured
+COARSEST = 4  # below, rounding could be seen in the accuracy: better some layers in int32
+ELSE = 16  # the grid then
 
 
 @torch.no_grad()
@@ -35,11 +36,14 @@ def freeze(
 
     The network is scaled by its std, which makes it a dist net in pixels, and every weight is rounded to the grid of
     1/(255 · 2^k) pixels: once per layer, and the last bias once. Means, shifts and hidden biases need no rounding of
-    their own, since |y - mean - w| = |y - (w + mean)|: they go into the weights that follow. A head stays as it is, in
-    float64, with the grid's unit and the last shift in its own first layer: see `FrozenHead`.
+    their own, since |y - mean - w| = |y - (w + mean)|: they go into the weights that follow. The bounds of pixels that
+    are clipped are rounded too. Where means of blocks come first, the grid is finer by the smallest factor that makes
+    all of them whole numbers: 64 for blocks of 2, 4 and 8. The neurons of a class are added up, which is exact. A head
+    stays as it is, in float64, with the grid's unit and the last shift in its own first layer: see `FrozenHead`.
 
-    k: None takes the largest of 2 ... 6 for which int16 provably holds every value that can occur, else 4 with int32
-    where needed; a given k takes int32 where needed. domain: two uint8 images (C, H, W), the least and the largest
+    k: None takes the finest grid of 64 to 4 steps a level for which int16 provably holds every value that can occur,
+    else one of 16 with int32 where needed, or as near to that as the blocks allow; a given k takes int32 where needed.
+    domain: two uint8 images (C, H, W), the least and the largest
     value of each pixel; None means every image. facts: plain JSON that is kept in the file.
 
     `facts` of the result gets `distance`: no logit of `network`, times its std, is further (in pixels) from this
@@ -48,21 +52,25 @@ def freeze(
     """
     _check(network)
     lower, upper = _domain(domain, network.shape)
-    if k is not None and not 0 <= k <= MAX_K:
-        raise ValueError(f"k = {k}: must be between 0 and {MAX_K}, or 255 * 2^k does not fit 16 bits")
+    folded = fold_network(network)
+
+    def at(k: int) -> FrozenNet:
+        return _at(network, folded, _stem(folded, k), (lower, upper), facts or {})
+
     if k is not None:
-        return _at(network, k, lower, upper, facts or {})
-    for finer in range(FINEST, COARSEST - 1, -1):
-        frozen = _at(network, finer, lower, upper, facts or {})
+        return at(k)
+    steps = {each: _stem(folded, 0).steps * 2**each for each in range(MAX_K, -1, -1)}
+    for finer in (each for each in steps if COARSEST <= steps[each] <= FINEST):
+        frozen = at(finer)
         if all(layer.weight.dtype == torch.int16 for layer in frozen.layers):
             return frozen
-    return _at(network, ELSE, lower, upper, facts or {})
+    return at(next((each for each in steps if steps[each] <= ELSE), 0))
 
 
-def _at(network: PixelNet, k: int, lower: Tensor, upper: Tensor, facts: Mapping[str, Any]) -> FrozenNet:
-    units, folded = 255 * 2**k, fold_network(network)
-    rounded, moved = _to_grid(network, folded, units)
-    low, high = (grid_inputs(bound[None], folded.crop, k)[0].long() for bound in (lower, upper))
+def _at(network: PixelNet, folded: Folded, stem: Stem, domain: Domain, facts: Mapping[str, Any]) -> FrozenNet:
+    units = LEVELS * stem.steps
+    rounded, moved = _to_grid(network, folded, stem)
+    low, high = (stem(bound[None])[0].long() for bound in domain)
     layers: list[FrozenLayer] = []
     for entries in prune(rounded, low, high):
         layers.append(FrozenLayer.fitting(entries.weight, entries.mask, entries.bias, low, high))
@@ -71,7 +79,7 @@ def _at(network: PixelNet, k: int, lower: Tensor, upper: Tensor, facts: Mapping[
     if network.readout.lipschitz is not None:
         distance = round_up(away)
     else:
-        scale, shift = units * folded.std, folded.offset / folded.std  # exactly; and off by 2^-50 size at most
+        scale, shift = units * folded.std, folded.offset / folded.std  # off by 2^-53 of it; by 2^-50 size at most
         head = fold_head(network.readout, scale, shift)
         away = (away + Fraction(folded.size) * Fraction(2) ** -50) / Fraction(folded.std)
         distance = head_distance(network.readout, head, scale, shift, (low, high), away)
@@ -84,7 +92,7 @@ def _at(network: PixelNet, k: int, lower: Tensor, upper: Tensor, facts: Mapping[
         "neurons": sum(len(bias) for _, bias in rounded),
         "neurons_kept": sum(len(layer.bias) for layer in layers),
     }
-    return FrozenNet(network.shape, folded.crop, k, lower, upper, tuple(layers), made, head)
+    return FrozenNet(network.shape, stem, *domain, tuple(layers), made, head, folded.per_class)
 
 
 @torch.no_grad()
@@ -97,17 +105,26 @@ def fold_network(network: PixelNet) -> Folded:
     return folded
 
 
+def _stem(folded: Folded, k: int) -> Stem:
+    """What comes before the dist layers, with pixels on the grid of 2^k steps a level."""
+    clip = None if folded.clip is None else _whole_clip(folded.clip, k)[0]
+    return Stem(k, folded.crop, clip, Pool.of(folded.pool) if folded.pool else None)
+
+
 @torch.no_grad()
-def to_grid(network: PixelNet, units: int) -> tuple[list[tuple[Tensor, Tensor]], Fraction]:
-    """Weights (O, I) and biases (O,) in whole units of 1/units pixels, int64; and how far rounding can move an output.
+def to_grid(network: PixelNet, stem: Stem) -> tuple[list[tuple[Tensor, Tensor]], Fraction]:
+    """Weights (O, I) and biases (O,) in whole units of the stem's grid, int64; and how far rounding, also that of its
+    clipping, can move an output, or the mean of the outputs of a class, in such units.
 
     Biases are 0, but for those of the last layer where it gives the logits.
     """
-    return _to_grid(network, fold_network(network), units)
+    return _to_grid(network, fold_network(network), stem)
 
 
-def _to_grid(network: PixelNet, folded: Folded, units: int) -> tuple[list[tuple[Tensor, Tensor]], Fraction]:
-    rounded, moved = [], Fraction(0)
+def _to_grid(network: PixelNet, folded: Folded, stem: Stem) -> tuple[list[tuple[Tensor, Tensor]], Fraction]:
+    units, rounded, moved = LEVELS * stem.steps, [], Fraction(0)
+    if folded.clip is not None:
+        moved = _whole_clip(folded.clip, stem.k)[1] * stem.steps / 2**stem.k
     for layer in folded.layers:
         weight, error = _whole(layer.weight, units, layer.size)
         rounded.append((weight, torch.zeros(len(weight), dtype=torch.int64)))
@@ -117,6 +134,13 @@ def _to_grid(network: PixelNet, folded: Folded, units: int) -> tuple[list[tuple[
         rounded[-1] = (rounded[-1][0], bias)
         moved += error
     return rounded, moved
+
+
+def _whole_clip(clip: tuple[float, float], k: int) -> tuple[tuple[int, int], Fraction]:
+    """The ends of clipped pixels in whole steps, and how far they move by that: a pixel moves by no more."""
+    exact = [Fraction(end) * LEVELS * 2**k for end in clip]
+    low, high = (min(round(end), LEVELS << k) for end in exact)
+    return (low, high), max(abs(low - exact[0]), abs(high - exact[1])) + Fraction(2) ** -40
 
 
 def _whole(values: Tensor, units: int, size: float) -> tuple[Tensor, Fraction]:

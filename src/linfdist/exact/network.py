@@ -9,13 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..nn import CenterCrop
 from ..ops import exact as kernels
 from .bounds import BYTE, INT16, INT32, largest, reach, rows
 from .head import FrozenHead
+from .stem import Stem
 
 SIDED_BELOW = 0.6  # entries of `Sides`, as a share of all weights, up to which they are faster than the dense kernel
-MAX_K = 7  # 255 · 2^7 is the last input that fits int16
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,23 +80,20 @@ class FrozenLayer:
         start, index, weight, _ = self.entries
         return kernels.one_sided(start, index, weight, self.low, self.high)
 
-    @cached_property
-    def bytes(self) -> kernels.Sides | None:
-        """The sides for inputs and outputs less their lowest values, if those fit 8 bits.
+    def floored(self, dtype: torch.dtype) -> kernels.Sides:
+        """The sides for inputs and outputs less their lowest values, in a type that holds how far the inputs vary.
 
         An output is its floor, the least it can be, and what goes beyond it: the largest of x - (w + floor) and
-        (w - floor) - x, or 0. It varies by no more than the inputs do: so if 8 bits hold these, they hold that, and
+        (w - floor) - x, or 0. It varies by no more than the inputs do: so if a type holds these, it holds that, and
         each w ± floor less the input's lowest value, or its side could never win.
         """
-        if int((self.high - self.low).max()) > BYTE:
-            return None
         neuron, start, middle, inputs, weight = self.sides
         floor = (self.range[0] - self.bias)[neuron.long()].repeat_interleave(start.diff())  # (K,)
         above = torch.arange(len(weight)) < middle.repeat_interleave(start.diff())
-        shifted = weight + torch.where(above, floor, -floor) - self.low[inputs.long()]
-        if len(shifted) and not 0 <= int(shifted.min()) <= int(shifted.max()) <= BYTE:
-            raise AssertionError(f"weights of {shifted.min()} ... {shifted.max()} do not fit 8 bits")
-        return kernels.Sides(neuron, start, middle, inputs, shifted.to(torch.uint8))
+        shifted = weight.long() + torch.where(above, floor, -floor) - self.low[inputs.long()]
+        if len(shifted) and not 0 <= int(shifted.min()) <= int(shifted.max()) <= torch.iinfo(dtype).max:
+            raise AssertionError(f"weights of {shifted.min()} ... {shifted.max()} do not fit {dtype}")
+        return kernels.Sides(neuron, start, middle, inputs, shifted.to(dtype))
 
     def __call__(self, x: Tensor) -> Tensor:
         """(I, B) -> (O, B), feature-major, in the layer's own integer type. For one image dense is the faster form."""
@@ -109,27 +105,30 @@ class FrozenLayer:
 
 @dataclass(frozen=True, eq=False)
 class FrozenNet:
-    """A network on the grid of 1/(255 · 2^k) pixels: its input is 2^k times the 8-bit pixels, all values are integers.
+    """A network in integers, from 8-bit pixels to logits, or to the features of a head.
 
-    shape: (C, H, W) of its images; crop: side of the centre crop, or None; lower, upper: uint8 (C, H, W), the range of
-    each pixel (its domain); layers: see `FrozenLayer`; facts: plain JSON about its making; head: what the outputs of
-    the last layer, its features, go through, or None: then they are the logits, negated.
+    shape: (C, H, W) of its images; stem: from pixels to the inputs of the first layer; lower, upper: uint8 (C, H, W),
+    the range of each pixel (its domain); layers: see `FrozenLayer`; facts: plain JSON about its making; head: what the
+    outputs of the last layer, its features, go through, or None. Then the logits are these outputs, negated, summed
+    over the `count` neurons of each class if there are several.
 
-    Without a head, logits are 1-Lipschitz: one level (1/255) of a pixel moves none of them by more than 2^k.
+    One level (1/255) of a pixel moves no input by more than `stem.steps`, hence no output of a layer, and no logit of a
+    network without a head by more than `steps`: that many times the mean of its neurons is in units of the grid.
     """
 
     shape: tuple[int, int, int]
-    crop: int | None
-    k: int
+    stem: Stem
     lower: Tensor
     upper: Tensor
     layers: tuple[FrozenLayer, ...]
     facts: Mapping[str, Any] = field(default_factory=dict)
     head: FrozenHead | None = None
+    count: int = 1
 
     def __repr__(self) -> str:
         widths = [self.layers[0].weight.shape[1], *(len(layer.bias) for layer in self.layers)]
         head = "" if self.head is None else f", head of {len(self.head.b1)}"
+        head += "" if self.count == 1 else f", {self.count} a class"
         layers = " -> ".join(map(str, widths)) + head
         return f"FrozenNet(shape={self.shape}, k={self.k}, layers={layers}, sha256={self.sha256[:12]}…)"
 
@@ -137,17 +136,44 @@ class FrozenNet:
         """Pruning and the absence of overflow hold for the ranges of the layers: they must be those of the domain."""
         if self.classes < 2:
             raise ValueError("a network with one class has no margin: nothing could be certified")
-        low, high = (grid_inputs(bound[None], self.crop, self.k)[0].long() for bound in (self.lower, self.upper))
+        low, high = (self.stem(bound[None])[0].long() for bound in (self.lower, self.upper))
         for number, layer in enumerate(self.layers):
             if not (torch.equal(layer.low, low) and torch.equal(layer.high, high)):
                 raise ValueError(f"layer {number} was made for inputs of other ranges: freeze the network again")
             low, high = layer.range
         if self.head is not None and self.head.w1.shape[1] != len(low):
             raise ValueError(f"the head takes {self.head.w1.shape[1]} features, the last layer has {len(low)}")
+        if self.count > 1:
+            if self.head is not None:
+                raise ValueError("a head takes features as they are: no sums come before it")
+            if len(low) % self.count:
+                raise ValueError(f"{len(low)} neurons cannot be divided among classes of {self.count}")
+            largest = max(int(self.summed(end[None]).abs().max()) for end in (low, high))
+            if largest > INT32:
+                raise ValueError(f"sums of {self.count} neurons reach {largest}, which 32 bits cannot hold")
+
+    @property
+    def k(self) -> int:
+        """The pixels' grid has 2^k steps a level."""
+        return self.stem.k
+
+    @property
+    def crop(self) -> int | None:
+        """The side of the centre crop, or None."""
+        return self.stem.crop
+
+    @property
+    def steps(self) -> int:
+        """The grid of the logits (with a head: of the features) has so many steps a level."""
+        return self.stem.steps * self.count
 
     @property
     def classes(self) -> int:
-        return len(self.layers[-1].bias if self.head is None else self.head.b2)
+        return len(self.layers[-1].bias) // self.count if self.head is None else len(self.head.b2)
+
+    def summed(self, y: Tensor) -> Tensor:
+        """The outputs of the last layer (B, O), added up over the neurons of each class: (B, O / count)."""
+        return y if self.count == 1 else y.unflatten(1, (-1, self.count)).sum(2)
 
     @cached_property
     def sha256(self) -> str:
@@ -169,7 +195,7 @@ class FrozenNet:
     def __call__(self, images: Tensor) -> Tensor:
         """Logits (B, classes) of images uint8 (B, C, H, W) of the domain: int32 in grid units, with a head float64."""
         negated = self._negated(images)
-        return negated if self.head is None else self.head(-negated)
+        return self.summed(negated).to(torch.int32) if self.head is None else self.head(-negated)
 
     def features(self, images: Tensor) -> Tensor:
         """The outputs of the last integer layer, (B, F) int32, in grid units, of images uint8 (B, C, H, W)."""
@@ -178,22 +204,31 @@ class FrozenNet:
     def _negated(self, images: Tensor) -> Tensor:
         self.check_images(images)
         if len(images) > 1 and self._chain is not None:
-            if not self.in_bytes:
-                return kernels.network(cropped(images, self.crop), self.k, self._chain)
-            above = images if self.whole_cube else images - self.lower
-            return kernels.network(cropped(above, self.crop), self.k, self._chain) - self.layers[-1].range[0].int()
-        x = grid_inputs(images, self.crop, self.k).T.contiguous()  # (I, B)
+            return self._many(images, self._chain)
+        x = self.stem(images).T.contiguous()  # (I, B)
         for layer in self.layers:
             x = layer(x)
         return -x.T.to(torch.int32).contiguous()
 
+    def _many(self, images: Tensor, chain: kernels.Chain) -> Tensor:
+        """Through all layers at once; what is computed from floors gets them back at the end."""
+        floored = self._floored is not None
+        if self.stem.clip is None and self.stem.pool is None:  # the kernel takes pixels, and multiplies them by 2^k
+            above = images - self.lower if floored and not self.whole_cube else images
+            y = kernels.network(self.stem.cropped(above).flatten(1), self.k, chain)
+        else:
+            x = self.stem(images) - self.layers[0].low if floored else self.stem(images)
+            y = kernels.network(x.to(chain.sides.weight.dtype), 0, chain)
+        return y - self.layers[-1].range[0].int() if floored else y
+
     @cached_property
     def _chain(self) -> kernels.Chain | None:
-        """All layers in one, the fastest way for more than one image, in 8 bits where these do; None where
-        layers have different types, or so much is left of the weights that dense layers are faster.
+        """All layers in one, the fastest way for more than one image, in the narrowest type that does; None where so
+        much is left of the weights that dense layers are faster.
         """
+        narrow = self._floored
         layers = [
-            (layer.bytes, torch.zeros_like(layer.bias)) if self.in_bytes and layer.bytes else (layer.sides, layer.bias)
+            (layer.sides, layer.bias) if narrow is None else (layer.floored(narrow), torch.zeros_like(layer.bias))
             for layer in self.layers
         ]
         entries, weights = sum(len(each.weight) for each, _ in layers), sum(each.weight.numel() for each in self.layers)
@@ -201,10 +236,21 @@ class FrozenNet:
             return None
         return kernels.chain(self.layers[0].weight.shape[1], layers)
 
+    @cached_property
+    def _floored(self) -> torch.dtype | None:
+        """The type that holds all values less their floors, if it is narrower than that of a layer's weights; None if
+        there is none. What the inputs of the first layer vary by decides: ranges do not grow from layer to layer.
+        """
+        span = int((self.layers[0].high - self.layers[0].low).max())
+        if span <= BYTE:
+            return torch.uint8
+        wide = any(layer.weight.dtype == torch.int32 for layer in self.layers)
+        return torch.int16 if wide and span <= INT16 else None
+
     @property
     def in_bytes(self) -> bool:
         """Whether batches of images run in 8 bits."""
-        return self.layers[0].bytes is not None  # and then the others: ranges do not grow from layer to layer
+        return self._floored == torch.uint8
 
     def from_bytes(self, images: Tensor) -> Tensor:
         """Turn 8-bit images into what the network takes: they stay as they are."""
@@ -233,13 +279,3 @@ def image_sha256(image: Tensor) -> str:
     """Of an image uint8 (C, H, W): its shape, as in "1,28,28:", then its pixels."""
     shape = ",".join(str(side) for side in image.shape)
     return hashlib.sha256(f"{shape}:".encode() + image.contiguous().numpy().tobytes()).hexdigest()
-
-
-def cropped(images: Tensor, crop: int | None) -> Tensor:
-    """Images (B, C, H, W) -> (B, I): the middle if cropped."""
-    return (images if crop is None else CenterCrop(crop)(images)).flatten(1)
-
-
-def grid_inputs(images: Tensor, crop: int | None, k: int) -> Tensor:
-    """Images uint8 (B, C, H, W) -> (B, I) int16: the middle if cropped, times 2^k."""
-    return cropped(images, crop).to(torch.int16) << k

@@ -6,7 +6,7 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
-from ..certificates.certificate import LARGEST_EPS, Certificate, Eps, certify_any
+from ..certificates.certificate import Certificate, Eps, certify_any
 from ..certificates.checks import check_labels
 from ..certificates.chunks import ROWS
 from ..eps import parse_eps
@@ -35,7 +35,7 @@ def certify_exact(
     network.check_images(x)
     if y is not None:
         check_labels(network.classes, y, len(x))
-    exact = None if eps is None else parse_eps(eps, at_most=LARGEST_EPS)
+    exact = None if eps is None else parse_eps(eps)
     parts = [_certify(network, few, exact, method, radii) for few in x.split(ROWS)]
     prediction, radius, certified = (torch.cat(column) for column in list(zip(*parts, strict=True))[:3])
     margin = None if network.head is not None else torch.cat([part[3] for part in parts])
@@ -54,8 +54,8 @@ def _certify(
     margin, levels = radius, torch.zeros_like(prediction)
     if network.head is None:
         gap = gaps(logits)
-        levels = margin_levels(gap, network.k)
-        margin = radius = torch.tensor([_open(each, network.k) for each in gap.tolist()], dtype=torch.float64)
+        levels = margin_levels(gap, network.steps)
+        margin = radius = torch.tensor([_open(each, network.steps) for each in gap.tolist()], dtype=torch.float64)
         certified = certified_at(network, logits, exact) if exact is not None else certified
     if method == "box":
         if exact is not None:
@@ -68,12 +68,12 @@ def _certify(
     return prediction, radius, certified, margin
 
 
-def _open(gap: int, k: int) -> float:
-    """A float radius in pixels just below gap / 2^(k + 1) levels, where the margin ends; 1 at most.
+def _open(gap: int, steps: int) -> float:
+    """A float radius in pixels just below gap / (2 steps) levels, where the margin ends; 1 at most.
 
     It is below the rounded size of an attack of that many levels, too, which may succeed.
     """
-    return min(1.0, max(0.0, math.nextafter(round_down(Fraction(gap, 255 * 2 ** (k + 1))), 0.0)))
+    return min(1.0, max(0.0, math.nextafter(round_down(Fraction(gap, 255 * 2 * steps)), 0.0)))
 
 
 def _pixels(levels: Tensor) -> Tensor:

@@ -28,7 +28,15 @@ TYPES: dict[str, np.dtype[Any]] = {
     "F64": np.dtype("<f8"),
 }
 HEAD = ["head.w1", "head.b1", "head.w2", "head.b2"]
-FORMATS: dict[str, list[str]] = {"linfdist-exact-1": [], "linfdist-exact-head-1": HEAD}  # and the tensors they add
+FORMATS = ["linfdist-exact-1", "linfdist-exact-head-1", "linfdist-exact-2"]
+KINDS = {  # of stages, in the order that they come in, each with its keys
+    "crop": ["side"],
+    "clip": ["low", "high"],
+    "pool": ["sizes", "steps"],
+    "dist": ["outputs", "inputs"],
+    "sum": ["count"],
+    "head": [],
+}
 MOST_BYTES, MOST_TEXT, MOST_HEADER = 2**31, 2**20, 2**18  # of the file, of its JSON, and of the JSON text within it
 MOST_LAYERS, MOST_WIDTH, MOST_NESTING = 1000, 2**20, 16  # layers; pixels, or neurons of one; levels of `facts`
 BLOCK = 2**18  # weights of a layer that are looked at together
@@ -42,13 +50,13 @@ def verify(certificate: dict[str, Any], image: NDArray[np.uint8], model: Path) -
     if method not in ("margin", "box"):
         raise ValueError(f"the certificate's method is {short(method)}, expected 'margin' or 'box'")
     header, tensors, sha256 = read(model)
-    k, lower, upper = header["k"], tensors["lower"], tensors["upper"]
+    steps, lower, upper = steps_of(header), tensors["lower"], tensors["upper"]
     if image.dtype != np.uint8 or image.shape != lower.shape:
         raise ValueError(f"the image is {image.dtype} {image.shape}, the network takes uint8 {lower.shape}")
     if (image < lower).any() or (image > upper).any():
         raise ValueError("the image is outside the network's domain")
     pixels = image.astype(np.int64)
-    head = [tensors[name] for name in FORMATS[header["format"]]]
+    head = [tensors[name] for name in HEAD if name in tensors]
     if head and method != "box":
         raise ValueError(f"method: the certificate says {short(method)}, a network with a head has 'box' alone")
 
@@ -62,8 +70,8 @@ def verify(certificate: dict[str, Any], image: NDArray[np.uint8], model: Path) -
     exact, _ = outputs(0)
     best = int((head_logits(head, exact) if head else -exact).argmax())
     margin = None if head else int(np.delete(exact, best).min() - exact[best])
-    levels = min(255, max(0, (margin or 0) - 1) // 2 ** (k + 1))
-    radius = Fraction(margin or 0, 2 ** (k + 1))
+    levels = min(255, max(0, (margin or 0) - 1) // (2 * steps))
+    radius = Fraction(margin or 0, 2 * steps)
     if method == "box":
         claim = certificate.get("levels")
         if type(claim) is not int or not levels <= claim <= 255:
@@ -80,7 +88,7 @@ def verify(certificate: dict[str, Any], image: NDArray[np.uint8], model: Path) -
         "image_shape": list(image.shape),
         "model_sha256": sha256,
         "class": best,
-        "grid": f"1/{255 * 2**k} pixel",
+        "grid": f"1/{255 * steps} pixel",
         "margin": margin,
         "method": method,
         "radius": str(radius),
@@ -98,15 +106,55 @@ def verify(certificate: dict[str, Any], image: NDArray[np.uint8], model: Path) -
 
 
 def bounds(header: dict[str, Any], tensors: Tensors, low: Ints, high: Ints) -> tuple[Ints, Ints]:
-    """The least and the largest outputs of the last layer over all images low <= x <= high (C, H, W), in grid units:
+    """The least and the largest outputs of the last stage over all images low <= x <= high (C, H, W), in grid units:
     the features of the head, or if there is none, the logits, negated.
 
     ValueError where a layer is not allowed. What is allowed for the whole domain is so for every box within it.
     """
-    low, high = (crop(bound.astype(np.int64), header["crop"]).ravel() * 2 ** header["k"] for bound in (low, high))
-    for number in range(len(header["layers"])):
-        low, high = layer(tensors, number, low, high)
+    low, high, number = low.astype(np.int64) * 2 ** header["k"], high.astype(np.int64) * 2 ** header["k"], 0
+    for stage in stages_of(header):
+        if stage["kind"] == "dist":
+            low, high = layer(tensors, number, low.ravel(), high.ravel())
+            number += 1
+        elif stage["kind"] != "head":
+            low, high = monotone(stage, low), monotone(stage, high)
+            if max(abs(low).max(), abs(high).max()) > 2**31 - 1:
+                raise ValueError(f"values of its stage {stage['kind']} do not fit 32 bits")
     return low, high
+
+
+def monotone(stage: dict[str, Any], x: Ints) -> Ints:
+    """A stage that gives no smaller values for larger ones, so that it maps the ends of intervals to their ends."""
+    if stage["kind"] == "crop":
+        top, left = ((length - stage["side"]) // 2 for length in x.shape[1:])
+        return x[:, top : top + stage["side"], left : left + stage["side"]]
+    if stage["kind"] == "clip":
+        return np.clip(x, stage["low"], stage["high"])
+    if stage["kind"] == "pool":
+        return np.concatenate([blocks(x, s).ravel() * (stage["steps"] // s**2) for s in stage["sizes"]])
+    return x.reshape(-1, stage["count"]).sum(1)
+
+
+def blocks(x: Ints, s: int) -> Ints:
+    """The sums of the s × s blocks that tile an image (C, H, W) from its upper left: (C, H // s, W // s)."""
+    channels, height, width = x.shape[0], x.shape[1] // s, x.shape[2] // s
+    return x[:, : height * s, : width * s].reshape(channels, height, s, width, s).sum((2, 4))
+
+
+def stages_of(header: dict[str, Any]) -> list[dict[str, Any]]:
+    """What an image goes through, whatever the format calls it."""
+    if "stages" in header:
+        stages: list[dict[str, Any]] = header["stages"]
+        return stages
+    stages = [] if header["crop"] is None else [{"kind": "crop", "side": header["crop"]}]
+    stages += [{"kind": "dist", **sizes} for sizes in header["layers"]]
+    return stages + ([{"kind": "head"}] if header["format"] == FORMATS[1] else [])
+
+
+def steps_of(header: dict[str, Any]) -> int:
+    """By how much a value of the last stage before a head can change if no pixel changes by more than one level."""
+    factors = [stage.get("steps", 1) * stage.get("count", 1) for stage in stages_of(header)]
+    return int(2 ** header["k"] * math.prod(factors))
 
 
 def interval(w: Ints, kept: NDArray[np.bool_], b: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints]:
@@ -169,12 +217,6 @@ def head_holds(head: list[Floats], low: Ints, high: Ints, best: int) -> bool:
     return bool((np.delete(differences, best) > 0).all())
 
 
-def crop(image: Ints, side: int | None) -> Ints:
-    """The middle of an image (C, H, W)."""
-    top, left = (0, 0) if side is None else ((length - side) // 2 for length in image.shape[1:])
-    return image[:, top : image.shape[1] if side is None else top + side, left : None if side is None else left + side]
-
-
 def sha256_of(image: NDArray[np.uint8]) -> str:
     """Its shape, as in "1,28,28:", then its pixels."""
     return hashlib.sha256((",".join(map(str, image.shape)) + ":").encode() + image.tobytes()).hexdigest()
@@ -232,24 +274,74 @@ def parsed(text: Any, most: int, separators: tuple[str, str]) -> dict[str, Any]:
     return value
 
 
+def stages(listed: list[Any]) -> tuple[list[Any], list[Any], list[Any]]:
+    """The stages before the layers, the layers, and what follows them; ValueError for other kinds, keys or orders."""
+    for stage in listed:
+        kind = stage.get("kind") if type(stage) is dict else None
+        if type(kind) is not str or kind not in KINDS:
+            raise ValueError(f"a stage is {short(stage)}, expected an object of one of the kinds {', '.join(KINDS)}")
+        fields(stage, ["kind", *KINDS[kind]], "a stage")
+    places = [list(KINDS).index(stage["kind"]) for stage in listed]
+    dist = list(KINDS).index("dist")
+    once = [place for place in places if place != dist]
+    if (
+        places != sorted(places)
+        or dist not in places
+        or len(set(once)) < len(once)
+        or places[-2:] == [dist + 1, dist + 2]
+    ):
+        raise ValueError("its stages are not crop, clip, pool, each once at most, dist, and sum or head, in this order")
+    first, last = places.index(dist), len(places) - places[::-1].index(dist)
+    return listed[:first], listed[first:last], listed[last:]
+
+
+def check_before(before: list[dict[str, Any]], k: int, shape: list[int]) -> int:
+    """The number of inputs of the first layer; ValueError for numbers that are not allowed."""
+    channels, height, width = shape
+    for stage in before:
+        if stage["kind"] == "crop":
+            height = width = integer(stage["side"], 1, min(height, width), "the side of its crop")
+        elif stage["kind"] == "clip":
+            integer(stage["low"], 0, integer(stage["high"], 0, 255 * 2**k, "the end `high` of its clip"), "`low`")
+        else:
+            sizes, steps = stage["sizes"], integer(stage["steps"], 1, (2**31 - 1) // (255 * 2**k), "steps of its pool")
+            if type(sizes) is not list or not 1 <= len(sizes) <= min(height, width):
+                raise ValueError(f"the sizes of its blocks are {short(sizes)}, expected a list of different ones")
+            for size in sizes:
+                integer(
+                    steps % integer(size, 1, min(height, width), "a size of its blocks") ** 2, 0, 0, "steps mod size²"
+                )
+            if len(set(sizes)) < len(sizes):
+                raise ValueError(f"the sizes of its blocks are {short(sizes)}, expected different ones")
+            return integer(sum(channels * (height // s) * (width // s) for s in sizes), 1, MOST_WIDTH, "its inputs")
+    return channels * height * width
+
+
 def check(header: Any, entries: dict[str, Any], size: int) -> None:
     """ValueError unless both headers say what docs/format.md allows, of `size` bytes of tensors."""
-    names = ["format", "k", "shape", "crop", "layers", "facts", "sha256"]
-    form, k, shape, side, layers, facts, _ = fields(header, names, "its header")
+    form = header.get("format")
     if type(form) is not str or form not in FORMATS:
         raise ValueError(f"its format is {short(form)}, expected {' or '.join(FORMATS)}")
+    own = ["stages"] if form == FORMATS[2] else ["crop", "layers"]
+    k, shape, facts, _, *_ = fields(header, ["k", "shape", "facts", "format", "sha256", *own], "its header")
     integer(k, 0, 7, "k")
     if type(shape) is not list or len(shape) != 3:
         raise ValueError(f"the shape of its images is {short(shape)}, expected three whole numbers")
     pixels = math.prod(integer(length, 1, MOST_WIDTH, "a side of its images") for length in shape)
     integer(pixels, 1, MOST_WIDTH, "the number of its pixels")
-    inputs = pixels if side is None else shape[0] * integer(side, 1, min(shape[1:]), "crop") ** 2
-    if type(layers) is not list or not 1 <= len(layers) <= MOST_LAYERS:
-        raise ValueError(f"its layers are {short(layers)}, expected a list of 1 to {MOST_LAYERS} objects")
     if type(facts) is not dict or nesting(facts) > MOST_NESTING:
         raise ValueError(f"its facts are no object, or one with more than {MOST_NESTING} levels of objects and lists")
+    listed = header[own[-1]]
+    if type(listed) is not list or not 1 <= len(listed) <= MOST_LAYERS:
+        raise ValueError(f"its {own[-1]} are {short(listed)}, expected a list of 1 to {MOST_LAYERS} objects")
+    for sizes in () if own == ["stages"] else listed:
+        fields(sizes, KINDS["dist"], "the size of a layer")
+    before, layers, after = stages(stages_of(header))
+    if own == ["stages"] and not {"clip", "pool", "sum"} & {each["kind"] for each in (*before, *after)}:
+        raise ValueError(f"it has no stage clip, pool or sum, so its format is {FORMATS[0]} or {FORMATS[1]}")
+    inputs = check_before(before, k, shape)
     names = [f"{number}.{part}" for number in range(len(layers)) for part in ("mask", "weight", "bias")]
-    wrong = entries.keys() ^ {*names, "lower", "upper", *FORMATS[form]}
+    wrong = entries.keys() ^ {*names, "lower", "upper", *(HEAD if {"kind": "head"} in after else [])}
     if wrong:
         raise ValueError(f"these tensors are missing, or do not belong to its format: {short(sorted(wrong))}")
     end = 0
@@ -267,15 +359,17 @@ def check(header: Any, entries: dict[str, Any], size: int) -> None:
         end = entry["data_offsets"][1]
     integer(end, size, size, "the end of its last tensor")
     wanted = {"lower": ("U8", shape), "upper": ("U8", shape)}
-    for number, sizes in enumerate(layers):
-        outputs, stated = fields(sizes, ["outputs", "inputs"], f"the size of layer {number}")
+    for number, (outputs, stated) in enumerate((each["outputs"], each["inputs"]) for each in layers):
         integer(stated, inputs, inputs, f"the number of inputs of layer {number}")
         integer(outputs, 1, MOST_WIDTH, f"the number of outputs of layer {number}")
         wanted[f"{number}.mask"] = ("U8", [outputs, -(-inputs // 8)])
         wanted[f"{number}.weight"] = ("I16 I32", entries[f"{number}.weight"]["shape"][:1])  # `layer` counts them
         wanted[f"{number}.bias"] = ("I32", [outputs])
         inputs = outputs
-    if FORMATS[form]:
+    for count in (each["count"] for each in after if each["kind"] == "sum"):
+        integer(inputs % integer(count, 2, MOST_WIDTH, "count"), 0, 0, "what is left of its neurons in sums of count")
+        inputs //= count
+    if {"kind": "head"} in after:
         hidden, classes = (entries[name]["shape"][:1] for name in ("head.b1", "head.b2"))
         shapes = [[*hidden, inputs], hidden, [*classes, *hidden], classes]
         wanted |= {name: ("F64", each) for name, each in zip(HEAD, shapes, strict=True)}
@@ -321,7 +415,7 @@ def read(path: Path) -> tuple[dict[str, Any], Tensors, str]:
             raise ValueError("it is damaged or was changed, its content does not have the sha256 in its header")
         if (tensors["lower"] > tensors["upper"]).any():
             raise ValueError("its domain is empty, since somewhere the least pixel is above the largest")
-        for name in FORMATS[header["format"]]:
+        for name in (name for name in HEAD if name in tensors):
             if not abs(tensors[name]).max() <= 1e100:  # so that nothing can overflow; nor is this true of NaN
                 raise ValueError(f"{name} is not finite, or larger than 1e100")
         bounds(header, tensors, tensors["lower"], tensors["upper"])

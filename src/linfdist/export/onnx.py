@@ -11,10 +11,10 @@ from ..certificates.checks import check_network
 from ..exact import FrozenHead, FrozenNet
 from ..models import PixelNet
 from ..models.rounding import rounding_error
-from ..nn import CenterCrop
 from ..nn.rounding import DOWN, UP
 from ..numbers import round_down, round_up
 from .graph import Graph, Value
+from .stem import stem
 
 CHUNK = 1 << 16  # elements per image of the largest value in between
 LEVELS = 255  # the largest change of an 8-bit pixel
@@ -55,7 +55,7 @@ def exact_to_onnx(frozen: FrozenNet, path: str | Path, chunk: int = CHUNK) -> No
     """Write an integer network as an ONNX file: 32-bit operations, exact in every runtime.
 
     Input `images` uint8 (batch, C, H, W), a batch of any size. Outputs: `logits` int32 (batch, classes), in grid units
-    of 1/(255 · 2^k) pixels, and `levels` int32 (batch,): by how many levels (1/255) every pixel may change without
+    of 1/(255 · steps) pixels, and `levels` int32 (batch,): by how many levels (1/255) every pixel may change without
     changing the prediction, as proved by the margin; 0 if nothing is proved, -1 for images outside the network's
     domain, about which nothing is known, logits included.
 
@@ -65,17 +65,16 @@ def exact_to_onnx(frozen: FrozenNet, path: str | Path, chunk: int = CHUNK) -> No
     chunk: see `to_onnx`.
     """
     graph = Graph(chunk)
-    x = "images"
-    if frozen.crop is not None:
-        x = CenterCrop(frozen.crop).onnx(graph, x, frozen.shape)
-    x = graph.cast(graph.node("Flatten", x, axis=1), torch.int32)
-    x = graph.node("Mul", x, graph.constant(torch.tensor(2**frozen.k, dtype=torch.int32)))  # (batch, I)
+    x = stem(graph, frozen)  # (batch, I)
     for layer in frozen.layers:
         x = graph.distances(x, layer.weight, 1, torch.int32)
         x = graph.node("Add", x, graph.constant(layer.bias))
-    unit = f"in units of 1/{255 * 2**frozen.k} pixel"
+    unit = f"in units of 1/{255 * frozen.steps} pixel"
     best = "the largest one is the prediction"
     if frozen.head is None:
+        if frozen.count > 1:
+            x = graph.node("Reshape", x, graph.integers(0, frozen.classes, frozen.count))
+            x = graph.node("ReduceSum", x, graph.integers(2), keepdims=0)
         graph.node("Neg", x, name="logits")
         _levels(graph, frozen)
         meaning = "certified radius in whole levels (1/255 pixel); -1: the image is outside the domain"
@@ -90,7 +89,11 @@ def exact_to_onnx(frozen: FrozenNet, path: str | Path, chunk: int = CHUNK) -> No
             Value("logits", torch.float64, (frozen.classes,), f"{best}; NaN: the image is outside the domain"),
             Value("features", torch.int32, (frozen.head.w1.shape[1],), f"of the head, {unit}"),
         ]
-    metadata = {"linfdist": json.dumps({"sha256": frozen.sha256, "k": frozen.k, "facts": dict(frozen.facts)})}
+    metadata = {
+        "linfdist": json.dumps(
+            {"sha256": frozen.sha256, "k": frozen.k, "steps": frozen.steps, "facts": dict(frozen.facts)}
+        )
+    }
     graph.save(Path(path), Value("images", torch.uint8, frozen.shape, "8-bit pixels"), outputs, metadata)
 
 
@@ -119,8 +122,8 @@ def _radius(graph: Graph, network: PixelNet, lipschitz: float) -> None:
 
 
 def _levels(graph: Graph, frozen: FrozenNet) -> None:
-    """`levels` from `logits` and `images`: the largest whole number n with 2 n 2^k < gap."""
-    one, step, most = (graph.constant(torch.tensor(value)) for value in (1, 2 ** (frozen.k + 1), LEVELS))
+    """`levels` from `logits` and `images`: the largest whole number n with 2 n steps < gap."""
+    one, step, most = (graph.constant(torch.tensor(value)) for value in (1, 2 * frozen.steps, LEVELS))
     gap = graph.node("Max", graph.node("Sub", _gap(graph, torch.int64), one), graph.constant(torch.tensor(0)))
     levels = graph.cast(graph.node("Min", graph.node("Div", gap, step), most), torch.int32)
     if frozen.whole_cube:

@@ -19,17 +19,22 @@ class PixelNet(Contract):
 
     A network is its `readout` of its `body`, and nothing else: certificates, attacks, counts and exports work through
     these two. `config` is plain JSON: the class and its arguments, from which `models.from_config` builds the same
-    network again; it is empty for a network that cannot be saved.
+    network again; it is empty for a network that cannot be saved. `class_names` are the classes in words, if known.
+    `resize` is the side of the squares that photographs were resized to before training, if they were: files of other
+    sizes are resized alike, and a certificate is about the resized pixels. Both are kept in the network's file.
     """
 
     repeatable = True  # what its parts compute, and nothing else
     body: Stack
     config: dict[str, Any]
+    class_names: tuple[str, ...] | None
+    resize: int | None
 
     def __init__(self, shape: tuple[int, int, int], crop: int | None) -> None:
         super().__init__()
         self.shape = shape
         self.size = shape[1:] if crop is None else (crop, crop)  # of the image after the crop
+        self.class_names, self.resize = None, None
 
     @property
     @abstractmethod
@@ -77,7 +82,8 @@ class PixelNet(Contract):
         return self.body.lipschitz
 
     def features(self, x: Tensor, p: float | Tensor = math.inf) -> Tensor:
-        """What the last part of the network sees (B, F), of images (B, C, H, W)."""
+        """What the last part of the network sees (B, F), of images (B, C, H, W), or of rows (B, C) of features."""
+        x = x[:, :, None, None] if x.dim() == 2 else x
         self.check_images(x)
         return self.body(x, p)
 

@@ -1,31 +1,36 @@
 """Larger networks that compute the same: starts for the training of deeper and wider ones. At p = inf only."""
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, cast
 
 import torch
+from torch import Tensor
 
-from ..nn import Box, DistLinear, MeanShift
+from ..nn import Box, DistLinear, MeanShift, Stack
 from .base import PixelNet
 from .config import from_config
 from .dist_net import DistNet, DistNetMLP
 
 GROW = ("DistNet", "DistNetMLP", "ConvDistNetMLP")
+SMALLEST = 1e-30  # of what is divided by
+LEAD = 5.0  # nats, by which images lead on the average when a head is added
 HOW_WEIGHTS_ARE_DRAWN = {"identity_init"}  # the keys of a config that are no part of a network's shape
 
 
-def grow(network: PixelNet, config: Mapping[str, Any], noise: float = 0.0) -> PixelNet:
+def grow(network: PixelNet, config: Mapping[str, Any], noise: float = 0.0, images: Tensor | None = None) -> PixelNet:
     """The network in the shape of `config`: with a head, deeper, wider, and with more neurons per class, as needed.
 
     It is in eval mode. ValueError if that is another network; TypeError for networks that cannot grow. noise: see
-    `deepen`, `widen` and `multiply_classes`.
+    `deepen`, `widen` and `multiply_classes`. images: see `add_head`.
     """
     for name in (network.config.get("class"), config.get("class")):
         if name not in GROW:
             raise TypeError(f"a {name or type(network).__name__} cannot grow: only {', '.join(GROW)} can")
     if (network.config["class"], config["class"]) == ("DistNet", "DistNetMLP"):
-        network = add_head(network, config["head"])
+        shallower = config["depth"] < network.config["depth"]
+        network = replace_last(network, config["head"]) if shallower else add_head(network, config["head"], images)
     factor = _factor(network, config, "width")
     if factor > 1:
         network = widen(network, factor, noise)
@@ -40,7 +45,7 @@ def grow(network: PixelNet, config: Mapping[str, Any], noise: float = 0.0) -> Pi
         changes = ", ".join(f"{key}: {found.get(key)!r} there, {config[key]!r} here" for key in different)
         raise ValueError(
             f"it has another shape ({changes}), and can only become deeper, become wider or get more neurons per class "
-            "by a whole factor, or get a head in place of its last layer"
+            "by a whole factor, or get a head on top of its last layer, or in place of it"
         )
     return network
 
@@ -53,8 +58,66 @@ def _factor(network: PixelNet, config: Mapping[str, Any], key: str) -> int:
 
 
 @torch.no_grad()
-def add_head(network: PixelNet, hidden: int) -> PixelNet:
-    """The hidden layers of a plain network, which make the same features, below a new head, which has to learn."""
+def add_head(network: PixelNet, hidden: int, images: Tensor | None = None) -> PixelNet:
+    """A network with a head that starts as the plain network: the same classes, with the same radii.
+
+    The neurons of the last layer become the first ones of another hidden layer, whose other neurons pass features on.
+    Unit c of the head is tanh(s (z_c − m)), with the plain network's logit z_c, and s and m such that tanh is nearly
+    straight for all images of [0, 1]; logit c is this unit times a gain. The other units have random weights, and are
+    not read out yet. As tanh is monotone, interval bounds of the head prove what the margin proves.
+
+    images: pixels (B, C, H, W), some of those to train on. From them come the running means of the new neurons, which
+    training mode replaces by those of a batch, and the gain: images are to lead by `LEAD` on the average, so that the
+    cross-entropy has something to tell them apart by. Without images, logits are about those of the plain network.
+    """
+    if not isinstance(network, DistNet) or network.config["depth"] < 2:
+        raise TypeError("only a DistNet with hidden layers can get a head on top of its last layer")
+    last, width, classes = network.last, network.config["width"], network.classes
+    if len(last.weight) > width or classes > hidden:
+        raise ValueError(
+            f"a head of {hidden} neurons on layers of {width} cannot start as a plain network with {classes} classes "
+            f"and {len(last.weight)} neurons for them: it needs at least as many"
+        )
+    config = {key: value for key, value in network.config.items() if key != "per_class"}  # of the last layer
+    headed = cast(DistNetMLP, from_config({**config, "class": "DistNetMLP", "head": hidden}))
+    own = headed.state_dict()
+    for name, tensor in network.body.state_dict().items():
+        own[f"body.{name}"].copy_(tensor)  # names stay: the new layer is the last one of the body
+
+    _pass_on(headed.body, _range(network))
+    added, shift = _last_layer(headed.body)
+    neurons = slice(len(last.weight))
+    added.weight[neurons] = last.weight
+    whole = Box(last.weight.new_zeros(1, *network.shape), last.weight.new_ones(1, *network.shape))
+    x = (whole.lower + whole.upper) / 2 if images is None else images
+    with _in_eval_mode(network):
+        logits, lower, upper = network(x), *network.forward_box(whole)
+        means = added(network.features(x)).mean(0)[neurons]
+    if shift is not None:
+        shift.running_mean[neurons] = means  # features are distances minus these
+        offsets = means + last.bias
+    else:
+        added.bias[neurons] = last.bias  # type: ignore[index]  # it has one, as there is no shift
+        offsets = torch.zeros_like(last.bias)
+
+    highest, lowest = float(upper.max()), float(lower.min())
+    middle, slope = (highest + lowest) / 2, 2 / max(highest - lowest, SMALLEST)
+    first, second = headed.head.hidden, headed.head.output
+    first.weight[:classes].zero_()
+    by_class = (classes, len(last.weight) // classes)
+    mean_of_class = torch.eye(classes).repeat_interleave(by_class[1], 1) / by_class[1]  # (classes, neurons)
+    first.weight[:classes, neurons] = -slope * math.sqrt(first.in_features) * mean_of_class
+    first.bias[:classes] = -slope * (offsets.unflatten(0, by_class).mean(1) + middle)
+    best = logits.topk(2, 1).values
+    gain = 1.0 if images is None else LEAD / max(float((best[:, 0] - best[:, 1]).mean()), SMALLEST)
+    second.weight.zero_()
+    second.weight[:, :classes].fill_diagonal_(gain / slope * math.sqrt(second.in_features))
+    return headed.eval()
+
+
+@torch.no_grad()
+def replace_last(network: PixelNet, hidden: int) -> PixelNet:
+    """The hidden layers of a plain network, which make the same features, below a random head, which has to learn."""
     if not isinstance(network, DistNet) or network.config["depth"] < 2:
         raise TypeError("only a DistNet with hidden layers can get a head in place of its last layer")
     config = {key: value for key, value in network.config.items() if key != "per_class"}  # of the last layer
@@ -81,15 +144,7 @@ def deepen(network: PixelNet, noise: float = 0.0) -> PixelNet:
     own = deeper.state_dict()
     for name, tensor in network.state_dict().items():
         own[name].copy_(tensor)  # names stay: the new layer is the last one of the body
-    added = [layer for layer in deeper.body if isinstance(layer, DistLinear)][-1]
-    added.weight.normal_(0, noise) if noise else added.weight.zero_()
-    shift = float(math.ceil(2 * _range(network) + float(added.weight.abs().max())))  # whole, hence exact
-    added.weight.fill_diagonal_(-shift)
-    last = list(deeper.body)[-1]
-    if isinstance(last, MeanShift):
-        last.running_mean.fill_(shift)
-    elif added.bias is not None:
-        added.bias.fill_(-shift)
+    _pass_on(deeper.body, _range(network), noise)
     return deeper
 
 
@@ -144,13 +199,41 @@ def multiply_classes(network: PixelNet, factor: int, noise: float = 0.0) -> Pixe
     return larger
 
 
-def _range(network: PixelNet) -> float:
-    """The largest |feature| over all images of [0, 1], or somewhat more."""
+def _pass_on(body: Stack, reach: float, noise: float = 0.0) -> None:
+    """Make the identity of the body's last dist layer, for inputs with |x| <= reach: see `deepen`."""
+    layer, shift = _last_layer(body)
+    layer.weight.normal_(0, noise) if noise else layer.weight.zero_()
+    far = float(math.ceil(2 * reach + float(layer.weight.abs().max())))  # whole, hence exact
+    layer.weight.fill_diagonal_(-far)
+    if shift is not None:
+        shift.running_mean.fill_(far)
+    elif layer.bias is not None:
+        layer.bias.fill_(-far)
+
+
+def _last_layer(body: Stack) -> tuple[DistLinear, MeanShift | None]:
+    """The last dist layer of a body, and the shift after it, if there is one."""
+    layers = list(body)
+    last = layers[-1]
+    return [layer for layer in layers if isinstance(layer, DistLinear)][-1], last if isinstance(
+        last, MeanShift
+    ) else None
+
+
+@contextmanager
+def _in_eval_mode(network: PixelNet) -> Iterator[None]:
     training = network.training
-    shape = (1, *network.shape)
-    weight = network.any_tensor
+    network.eval()
     try:
-        box = network.eval().features_box(Box(weight.new_zeros(shape), weight.new_ones(shape)))
+        yield
     finally:
         network.train(training)
+
+
+def _range(network: PixelNet) -> float:
+    """The largest |feature| over all images of [0, 1], or somewhat more."""
+    shape = (1, *network.shape)
+    weight = network.any_tensor
+    with _in_eval_mode(network):
+        box = network.features_box(Box(weight.new_zeros(shape), weight.new_ones(shape)))
     return max(float(side.abs().max()) for side in box)

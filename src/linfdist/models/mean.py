@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ..nn import Box, Flatten, Readout, Rounding, Stack, View
 from ..nn.base import Graph, Shape
+from ..nn.folded import Folded
 from ..nn.readout import Lead, Leads, Proves
 from ..nn.rounding import mean_rounding, mean_slack
 from ..numbers import round_up
@@ -99,6 +100,9 @@ class MeanLogits(Readout):
 
     def elements(self, shape: Shape) -> int:
         return max(member.elements() for member in self.networks)
+
+    def fold(self, folded: Folded) -> None:
+        raise TypeError("a Mean has no form in integers, nor in mixed-integer programs: take its members one by one")
 
     def onnx(self, graph: Graph, x: str, name: str | None = None) -> str:
         images = graph.node("Reshape", x, graph.integers(0, *self.shape))

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..files import load_tensors, save_tensors
+from ..files import excerpt, load_tensors, save_tensors
 from ..runs import CHECKPOINT, MODEL
 from .base import PixelNet
 from .compact import compress, expand, matrices
@@ -24,6 +24,10 @@ def save(network: PixelNet, path: str | Path, header: Mapping[str, Any] | None =
         raise ValueError(f"a {type(network).__name__} cannot be saved: it has no configuration to build it from again")
     tensors: dict[str, Tensor] = network.state_dict()
     content = {**(header or {}), "config": network.config}
+    if network.class_names is not None:
+        content["classes"] = list(network.class_names)
+    if network.resize is not None:
+        content["resize"] = network.resize
     if compact:
         tensors, content["steps"] = compress(tensors, matrices(network))
     save_tensors(Path(path), tensors, content)
@@ -52,7 +56,24 @@ def load(source: str | Path) -> PixelNet:
     _check_fit(network, tensors, path)
     network = network.to_empty(device="cpu")
     load_into(network, tensors, path)
+    network.class_names, network.resize = _names(header, network.classes, path), _resize(header, network, path)
     return network
+
+
+def _names(header: Mapping[str, Any], count: int, path: Path) -> tuple[str, ...] | None:
+    names = header.get("classes")
+    if names is None:
+        return None
+    if not isinstance(names, list) or len(names) != count or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"{path}: its classes must be {count} names, got {excerpt(names)}")
+    return tuple(names)
+
+
+def _resize(header: Mapping[str, Any], network: PixelNet, path: Path) -> int | None:
+    side = header.get("resize")
+    if side is not None and (type(side) is not int or network.shape[1:] != (side, side)):
+        raise ValueError(f"{path}: resizes images to {excerpt(side)}, which does not fit its network {network.shape}")
+    return side
 
 
 def _describe(config: Mapping[str, Any], tensors: Mapping[str, Tensor], path: Path) -> PixelNet:

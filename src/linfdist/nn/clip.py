@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from ..numbers import round_up
 from .base import Box, Graph, LipschitzModule, Rounding, Shape
+from .folded import Folded
 
 NARROWEST = 2.0**-20  # high - low: below it, slopes would be so steep that rounding decides
 
@@ -61,6 +62,9 @@ class Clip(LipschitzModule):
         if self.low.dim() or self.high.dim():
             raise ValueError(f"{name}.low and {name}.high must be one number each, so that a ball stays a ball")
         _check(self.low.item(), self.high.item(), name)
+
+    def fold(self, folded: Folded) -> None:
+        folded.clip_to(self.low.item(), float(self._span()))
 
     def onnx(self, graph: Graph, x: str, shape: Shape) -> str:
         span = graph.constant(self.high - self.low)

@@ -28,7 +28,7 @@ class Flatten(LipschitzModule):
         return Rounding.of(size, 0, unit)
 
     def fold(self, folded: Folded) -> None:
-        folded.shape = self.output_shape(folded.shape)
+        folded.flatten()
 
     def onnx(self, graph: Graph, x: str, shape: Shape) -> str:
         return graph.node("Flatten", x, axis=1)

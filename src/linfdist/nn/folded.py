@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 class FoldedLayer(NamedTuple):
-    """y = max_i |x[i] − weight[:, i]| in pixels, x being the y of the layer before, or the pixels.
+    """y = max_i |x[i] − weight[:, i]| in pixels, x being the y of the layer before, or what the stem gives.
 
     weight: (O, I) float64, a sum of at most three terms; size bounds one of them, so that what float64 cannot see of
     the sum is known to be small.
@@ -19,41 +19,70 @@ class FoldedLayer(NamedTuple):
 
 
 class Folded:
-    """A network times its std, in float64, as dist layers alone.
+    """A network times its std, in float64: pixels, which may be cropped, clipped and averaged over blocks (its stem),
+    then dist layers alone, then perhaps sums of the neurons of each class.
 
     |(x − m)/s − w| s = |x − (m + s w)|, and |y − shift − w| = |y − (w + shift)|: means, shifts and biases go into the
-    weights that follow. What the last layer is followed by stays in `offset` (features,), in pixels; `size` bounds the
-    terms that it is the sum of. Layers add themselves in the order of the data.
+    weights that follow. A clipped pixel, stretched to 0 ... 1, is one that is not stretched, with another mean and std.
+    What the last layer is followed by stays in `offset`, in pixels; `size` bounds the terms that it is the sum of.
+    Layers add themselves in the order of the data.
     """
 
     def __init__(self, shape: Sequence[int]) -> None:
         self.shape = tuple(shape)  # of the values so far, without the batch
-        self.crop: int | None = None
+        self.crop: int | None = None  # the side of the middle that is left of the image
+        self.clip: tuple[float, float] | None = None  # the least and the largest pixel after it
+        self.pool: tuple[int, ...] = ()  # the sizes of blocks whose means the first layer sees; empty: the pixels
         self.std = 1.0
         self.layers: list[FoldedLayer] = []
-        self.offset, self.size = torch.zeros((), dtype=torch.float64), 0.0
+        self.per_class = 1  # outputs of the last layer, one after the other, whose mean counts
+        self.offset, self.size = torch.zeros(self.shape, dtype=torch.float64), 0.0  # offset: of that shape
+        self._raw = len(self.shape) == 3  # values are still the pixels, but for a crop and a clip
 
     def crop_to(self, size: int, shape: tuple[int, ...]) -> None:
         """Add the centre crop to `size`, after which values have this shape. TypeError unless it comes first.
 
         Two crops after each other are not one crop where a margin is odd, and offsets would have to be cropped too.
         """
-        if self.crop is not None or self.layers or self.size or self.std != 1.0 or len(self.shape) != 3:
+        if self.crop is not None or self.clip is not None or not self._raw:
             raise TypeError("only a network that crops once, before everything else, can be folded")
-        self.crop, self.shape = size, shape
+        self.crop, self.shape, self.offset = size, shape, torch.zeros(shape, dtype=torch.float64)
+
+    def clip_to(self, low: float, span: float) -> None:
+        """Add y = (x − low)/span, cut off below 0 and above 1. TypeError unless nothing but a crop comes before."""
+        if self.clip is not None or not self._raw:
+            raise TypeError("only a network that clips once, before everything but a crop, can be folded")
+        self.clip, self.std = (low, low + span), span
+        self.offset, self.size = self.offset - low, low
 
     def scale(self, mean: Tensor, std: float) -> None:
-        """Add y = (x − mean)/std, mean (C, 1, 1). TypeError unless it comes first."""
-        if self.layers or self.size or self.std != 1.0 or len(self.shape) != 3:
+        """Add y = (x − mean)/std, mean (C, 1, 1). TypeError unless nothing but a crop and a clip comes before."""
+        if not self._raw:
             raise TypeError("only a network that normalises once, before its dist layers, can be folded into these")
-        self.std = std
-        self.offset = -mean.detach().cpu().double().expand(self.shape).flatten()
-        self.size = float(self.offset.abs().max())
+        self.shift(mean)
+        self.std *= std
+
+    def pool_to(self, sizes: Sequence[int], shape: tuple[int, ...]) -> None:
+        """Add the means of blocks of these sizes, all in one vector of this shape. TypeError unless it takes pixels,
+        whose offsets so far are the same all over a channel.
+        """
+        if len(self.shape) != 3 or (self.offset != self.offset[:, :1, :1]).any():
+            raise TypeError("only a network that averages blocks of pixels, before its dist layers, can be folded")
+        channels, height, width = self.shape
+        blocks = [self.offset[:, :1, :1].expand(channels, height // k, width // k).flatten() for k in sizes]
+        self.pool, self.shape, self.offset, self._raw = tuple(sizes), shape, torch.cat(blocks), False
+
+    def flatten(self) -> None:
+        """Turn images into vectors, row-major."""
+        self.offset, self._raw = self.offset.flatten(), False
+        self.shape = tuple(self.offset.shape)
 
     def distance(self, weight: Tensor, bias: Tensor | None) -> None:
         """Add y = max_i |x[i] − weight[:, i]| + bias. TypeError unless the values so far are as many as the inputs."""
         if self.shape != (weight.shape[1],):
             raise TypeError(f"a dist layer of {weight.shape[1]} inputs cannot follow values of shape {self.shape}")
+        if self.per_class > 1:
+            raise TypeError("only a network that averages neurons after its last dist layer can be folded")
         self.layers.append(FoldedLayer(self.std * weight.detach().cpu().double() - self.offset, self.size))
         self.shape, self.size = (len(weight),), 0.0
         self.offset = torch.zeros(len(weight), dtype=torch.float64)
@@ -61,6 +90,13 @@ class Folded:
             self.shift(-bias)
 
     def shift(self, amount: Tensor) -> None:
-        """Add y = x − amount."""
+        """Add y = x − amount, which has a number for each channel or feature."""
         apart = self.std * amount.detach().cpu().double()
-        self.offset, self.size = self.offset - apart, self.size + float(apart.abs().max())
+        self.offset = self.offset - apart.reshape(-1, *[1] * (len(self.shape) - 1))
+        self.size, self._raw = self.size + float(apart.abs().max()), False
+
+    def average(self, count: int) -> None:
+        """Add the means of every `count` outputs of the last layer. TypeError unless there is one."""
+        if not self.layers or self.per_class > 1:
+            raise TypeError("only the neurons of a dist layer can be averaged, and only once")
+        self.per_class = count

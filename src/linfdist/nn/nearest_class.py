@@ -79,11 +79,8 @@ class NearestClass(Readout):
         return self.weight.numel()
 
     def fold(self, folded: Folded) -> None:
-        if self.per_class > 1:
-            raise TypeError(
-                f"a readout of {self.per_class} neurons per class has no form in integers yet: train with per_class = 1"
-            )
         folded.distance(self.weight, self.bias)
+        folded.average(self.per_class)
 
     def onnx(self, graph: Graph, x: str, name: str | None = None) -> str:
         y = graph.node("Add", graph.distances(x, self.weight, 1, self.weight.dtype), graph.constant(self.bias))

@@ -176,14 +176,18 @@ def chain(inputs: int, layers: Sequence[tuple[Sides, Tensor]]) -> Chain:
 
 
 def network(images: Tensor, k: int, layers: Chain) -> Tensor:
-    """Minus the output of all layers, one after the other, for images times 2^k: (B, I) uint8 -> (B, O) int32.
+    """Minus the output of all layers, one after the other, for images times 2^k: (B, I) uint8 -> (B, O) int32. Images
+    may have the type of the weights instead, with k = 0: they are inputs of the first layer as they are.
 
     The same as `sided` for each layer, in one go: some images at a time pass through all layers, and nothing in between
     goes to memory. Weights may be uint8, twice as many a vector as int16, if all biases are 0 and the caller has proved
     that no output exceeds 255.
     """
-    if images.dtype != torch.uint8 or images.dim() != 2 or images.shape[1] != layers.sizes[0]:
+    weights = layers.sides.weight.dtype
+    if images.dtype not in (torch.uint8, weights) or images.dim() != 2 or images.shape[1] != layers.sizes[0]:
         raise ValueError(f"need images uint8 (B, {layers.sizes[0]}), got {images.dtype} {tuple(images.shape)}")
+    if k and images.dtype != torch.uint8:
+        raise ValueError(f"k = {k}: only 8-bit images are multiplied by 2^k, these are {images.dtype}")
     if layers.sides.weight.dtype == torch.uint8 and layers.b.any():
         raise ValueError("layers of bytes have no biases")
     if _native(images):

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from ..files import read_json_object
 from .problems import RecipeError, closest
-from .schema import Recipe, build
+from .schema import Recipe, build, rescaled
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -109,11 +109,13 @@ def _resolve(content: dict[str, Any], stem: str, variant: str, where: str, folde
         given.update(_variant(content.get("variants", {}), variant, where))
     if "name" in given:
         raise RecipeError(["name: is the name of the file; leave it out"], where)
-    if "epochs" in given:
-        raise RecipeError(["epochs: is for --set only; a file gives e1, e2 and e3"], where)
+    epochs = given.pop("epochs", None)
     inherited = _base(content["base"], where, folder) if "base" in content else {}
     name = f"{stem}-{variant}" if variant else stem
-    return build({**inherited, **given, "name": name}, where, given=given)
+    recipe = build({**inherited, **given, "name": name}, where, given=given)
+    if epochs is None:
+        return recipe
+    return build(recipe.model_dump() | rescaled(recipe, epochs, where), where, given=given)
 
 
 def _variant(variants: Any, variant: str, where: str) -> dict[str, Any]:

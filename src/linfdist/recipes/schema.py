@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from fractions import Fraction
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import (
@@ -21,11 +22,14 @@ from .losses import DECLARED, ENDINGS, KEYS
 from .problems import RecipeError, closest, explain, unknown_key
 
 IMAGE_SIZES = {"mnist": 28, "fashion": 28, "cifar10": 32, "tinyimagenet": 64, "digits": 8}
+PHASES = ("e1", "e2", "e3", "e4")  # numbers of epochs, one after the other
 CONV_DEPTH = 6  # Table 8: five convolutions and one fully connected dist layer
 
 
 def _data(text: str) -> str:
     if text not in IMAGE_SIZES and not ("/" in text or "\\" in text or text.startswith((".", "~"))):
+        if Path(text).is_dir():
+            return f"./{text}"  # written so that it is a folder wherever the recipe is read again
         names = ", ".join(IMAGE_SIZES)
         raise ValueError(f"must be one of {names}, or a folder such as ./images{closest(text, IMAGE_SIZES)}")
     return text
@@ -73,6 +77,9 @@ class Recipe(BaseModel):
     data: Annotated[str, AfterValidator(_data)] = Field(
         description="mnist, fashion, cifar10, tinyimagenet, digits, or a folder of images (class/image.png)"
     )
+    resize: Whole | None = Field(
+        None, description="side of the squares that the images of a folder are cut and resized to; none: as they are"
+    )
     eps: Radius = Field(description='exact radius to certify, such as "0.3" or "8/255"')
     holdout: int = Field(0, ge=0, description="training images held out for making choices")
 
@@ -105,6 +112,7 @@ class Recipe(BaseModel):
 
     pad: int = Field(0, ge=0, description="pixels of padding before the random crops of training")
     pad_mode: Literal["zero", "edge"] = Field("zero", description="what the padding holds")
+    pad_share: Share = Field(1.0, description="share of the images with a random crop; the others keep their place")
     flip: bool = Field(False, description="random horizontal flips in training")
     crop: Whole | None = Field(None, description="size of the crop that the network sees; random in training")
 
@@ -121,6 +129,9 @@ class Recipe(BaseModel):
     eps_train: Radius | None = Field(None, description="radius trained for, reached linearly over e1 (ibp)")
     ce_start: Positive | None = Field(None, description="lambda, weight of the cross-entropy during e1 (scaled_ce)")
     ce_end: Positive | None = Field(None, description="lambda after e2, reached geometrically (scaled_ce)")
+    box_threshold: Annotated[str, AfterValidator(_threshold)] | None = Field(
+        None, description="t during e4, the margin aimed at in the worst case (hinge, scaled_ce)"
+    )
 
     batch_size: Whole = Field(512, description="images per update, over all processes")
     lr: Positive = Field(0.02, description="peak learning rate of Adam")
@@ -142,6 +153,12 @@ class Recipe(BaseModel):
     e1: NotNegative = Field(description="number of first epochs, at p_start")
     e2: Positive = Field(description="number of middle epochs, from p_start to p_end")
     e3: NotNegative = Field(description="number of last epochs, at p = inf")
+    e4: NotNegative = Field(
+        0.0, description="number of epochs after e3, at p = inf, on bounds over the box of radius eps around each image"
+    )
+    box_lr: Positive | None = Field(
+        None, description="learning rate at the beginning of e4; it falls to 0 like a cosine"
+    )
     lr_schedule: Literal["cosine_after_e1", "cosine"] = Field(
         "cosine_after_e1", description="constant during e1, then cosine to 0; or cosine over all epochs"
     )
@@ -152,15 +169,15 @@ class Recipe(BaseModel):
 
     @property
     def epochs(self) -> float:
-        """e1 + e2 + e3."""
-        return self.e1 + self.e2 + self.e3
+        """e1 + e2 + e3 + e4."""
+        return self.e1 + self.e2 + self.e3 + self.e4
 
     def fraction(self, key: str) -> Fraction:
         """Return the exact value of a radius or threshold; ValueError if this recipe has none."""
         text: str | None = getattr(self, key)
         if text is None:
             raise ValueError(f"{self.name}: loss = {self.loss!r} has no {key}")
-        return parse_eps(text, name=key, at_most=2 if key == "threshold" else 1)
+        return parse_eps(text, name=key, at_most=2 if key.endswith("threshold") else 1)
 
     def number(self, key: str) -> float:
         """Return the value of a numeric key, rounded to a float if it is an exact radius or threshold."""
@@ -175,8 +192,12 @@ class Recipe(BaseModel):
             "head": (ENDINGS[self.model] != "head", f"model = {self.model!r} has no head"),
             "start_noise": (self.start is None, "there is no start"),
             "pad_mode": (self.pad == 0, "pad = 0"),
+            "pad_share": (self.pad == 0 and self.crop is None, "pad = 0"),
+            "resize": (self.data in IMAGE_SIZES, f"all images of {self.data} have one size; it is for folders"),
             "weight_decay": (self.decay == "none", "decay = 'none'"),
-            "average": (self.e3 == 0, "e3 = 0"),
+            "average": (self.e3 + self.e4 == 0, "e3 = 0"),
+            "box_threshold": (self.e4 == 0, "e4 = 0"),
+            "box_lr": (self.e4 == 0, "e4 = 0"),
             "p_start": (not self.smooth, "smooth = false"),
             "p_end": (not self.smooth, "smooth = false"),
             "p_snap": (not self.smooth, "smooth = false"),
@@ -188,13 +209,13 @@ class Recipe(BaseModel):
     def override(self, changes: Mapping[str, object]) -> "Recipe":
         """Return the recipe with other values, which may be text, as on a command line: `{"width": "1024"}`.
 
-        `epochs` rescales e1 : e2 : e3 to that sum; "none" removes an optional value. The source lists the changes.
+        `epochs` rescales e1 : e2 : e3 : e4 to that sum; "none" removes an optional value. The source lists the changes.
         """
         return _override(self, changes)
 
     @model_validator(mode="after")
     def _fits_together(self) -> "Recipe":
-        problems = [*self._loss_problems(), *self._shape_problems()]
+        problems = [*self._loss_problems(), *self._box_problems(), *self._shape_problems()]
         if self.p_end <= self.p_start:
             problems.append(f"p_end = {self.p_end:g}: must be more than p_start = {self.p_start:g}")
         if problems:
@@ -218,6 +239,17 @@ class Recipe(BaseModel):
             allowed = " or ".join(name for name, each in DECLARED.items() if each.ending == ending)
             problems.append(f"loss = {self.loss!r}: must be {allowed} for model = {self.model!r}")
         return problems
+
+    def _box_problems(self) -> list[str]:
+        if self.e4 == 0:
+            return []
+        if ENDINGS[self.model] != "plain":
+            return [f"e4 = {self.e4:g}: must be 0 for model = {self.model!r}; only plain nets are trained on boxes"]
+        return [
+            f"{key}: is missing; e4 = {self.e4:g} needs box_threshold, box_lr"
+            for key in ("box_threshold", "box_lr")
+            if getattr(self, key) is None
+        ]
 
     def _shape_problems(self) -> list[str]:
         problems = []
@@ -269,9 +301,9 @@ def _override(recipe: Recipe, changes: Mapping[str, object]) -> Recipe:
     given = {key: _none(key, value) for key, value in changes.items() if key != "epochs"}
     values = {**recipe.model_dump(), **given}
     if "epochs" in changes:
-        if clash := [key for key in ("e1", "e2", "e3") if key in changes]:
-            raise RecipeError([f"epochs: rescales e1 : e2 : e3; it does not go with {', '.join(clash)}"])
-        values.update(_rescaled(recipe, changes["epochs"]))
+        if clash := [key for key in PHASES if key in changes]:
+            raise RecipeError([f"epochs: rescales {' : '.join(PHASES)}; it does not go with {', '.join(clash)}"])
+        values.update(rescaled(recipe, changes["epochs"]))
     if "source" not in changes:
         changed = ", ".join(f"{key}={value}" for key, value in changes.items())
         values["source"] = f"{recipe.source}; changed: {changed}"
@@ -285,8 +317,10 @@ def _none(key: str, value: object) -> object:
     return None if optional and isinstance(value, str) and value.lower() == "none" else value
 
 
-def _rescaled(recipe: Recipe, epochs: object) -> dict[str, float]:
-    problem = RecipeError([f"epochs = {epochs!r}: must be a number more than 0 (the sum of e1, e2 and e3)"])
+def rescaled(recipe: Recipe, epochs: object, where: str = "") -> dict[str, float]:
+    """Return the numbers of epochs of all phases in the recipe's proportions, with this sum."""
+    names = ", ".join(PHASES)
+    problem = RecipeError([f"epochs = {epochs!r}: must be a number more than 0 (the sum of {names})"], where)
     try:
         total = float(epochs) if isinstance(epochs, str | int | float) else 0.0
     except ValueError:
@@ -294,4 +328,4 @@ def _rescaled(recipe: Recipe, epochs: object) -> dict[str, float]:
     if not 0 < total < float("inf"):
         raise problem
     scale = total / recipe.epochs
-    return {"e1": recipe.e1 * scale, "e2": recipe.e2 * scale, "e3": recipe.e3 * scale}
+    return {key: getattr(recipe, key) * scale for key in PHASES}

@@ -1,3 +1,5 @@
 """Show a run as one page: reports read rows, never models."""
 
-from .write import write as write
+from .write import write
+
+__all__ = ["write"]

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from ..numbers import down, up
+from ..plots.image import magnification as _magnification
+from ..plots.image import name_of, views
 from ..rows import Row
 from ..runs import Run
 
@@ -64,24 +66,12 @@ def _hwc(images: torch.Tensor) -> NDArray[Any]:
 
 def pictures(exhibit: Exhibit) -> tuple[Image.Image, Image.Image, Image.Image]:
     """The image, the attacked image (in 8 bits) and their magnified difference: grey is none, white is more."""
-    views = (exhibit.image / 255, exhibit.attacked, 0.5 + _times(exhibit) * _difference(exhibit))
-    return tuple(_enlarged(view) for view in views)  # type: ignore[return-value]
+    return tuple(_enlarged(view) for view in views(exhibit.image / 255, exhibit.attacked))  # type: ignore[return-value]
 
 
 def magnification(exhibit: Exhibit) -> str:
     """How many times larger the difference is drawn than it is, as text."""
-    times = _times(exhibit)
-    return f"{times:.0f}" if times >= 9.95 else f"{times:.1f}".removesuffix(".0")
-
-
-def _difference(exhibit: Exhibit) -> NDArray[np.float32]:
-    return exhibit.attacked - exhibit.image.astype(np.float32) / np.float32(255)
-
-
-def _times(exhibit: Exhibit) -> float:
-    """The factor that makes the largest difference black or white; differences are never made smaller."""
-    largest = float(np.abs(_difference(exhibit)).max())
-    return max(1.0, 0.5 / largest) if largest else 1.0
+    return _magnification(exhibit.attacked - exhibit.image / 255)
 
 
 def captions(exhibit: Exhibit, classes: tuple[str, ...]) -> tuple[str, str]:
@@ -90,11 +80,6 @@ def captions(exhibit: Exhibit, classes: tuple[str, ...]) -> tuple[str, str]:
     if exhibit.size is None:
         return proved, "no attack found"
     return proved, f"{name_of(exhibit.prediction, classes)} at {up(exhibit.size, 4)}"
-
-
-def name_of(label: int, classes: tuple[str, ...]) -> str:
-    """The name of a class, or its number if it has none."""
-    return classes[label] if label < len(classes) else str(label)
 
 
 def png(image: Image.Image) -> bytes:

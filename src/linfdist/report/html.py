@@ -9,12 +9,13 @@ from string import Template
 
 from .. import data
 from ..numbers import down, nearest, percent, up
+from ..plots.curve import gain
 from ..rows import count
 from ..runs import Run
 from . import tables
+from .charts import Chart
 from .commands import commands
 from .gallery import captions, halves, magnification, pictures, png
-from .plots import Chart
 from .published import NETWORKS, beside
 
 
@@ -157,7 +158,7 @@ def _tightness(run: Run, charts: Mapping[str, Chart]) -> str:
         rows.append(["all together", up(percent(counted.robust, n), 2), up(gap, 2)])
         parts.append(_table(["attack", "survive, %", "points above certified"], rows))
     parts.append(_figure(charts, "fates", "What is known of the images at epsilon"))
-    gained = tables.gain(run.rows, run.eps, method)
+    gained = gain(run.rows, run.eps, method)
     if gained:
         parts.append(
             f"<h3>{_text(method)} against the margin</h3>"
@@ -251,7 +252,7 @@ def _card(run: Run) -> str:
         )
     parts.append(
         '<p class="note">Proved numbers are rounded down, what attacks left standing is rounded up. '
-        "Radii and ε are in pixels of [0, 1].</p>"
+        "Radii and ε are on the 0–1 intensity scale.</p>"
     )
     return "\n".join(parts)
 

@@ -3,15 +3,16 @@
 from pathlib import Path
 
 from ..files import remove_leftovers, write_atomically
+from ..plots.theme import require_matplotlib
 from ..runs import Run
+from .charts import draw
 from .gallery import halves, sheet
 from .html import page
-from .plots import draw, require_matplotlib
 
 PICTURES = ("certified_accuracy", "fates", "radius_by_class", "confusion", "training", "margin_vs_method", "gallery")
 
 
-def write(run: Path, out: Path | None = None) -> Path:
+def write(run: str | Path, out: str | Path | None = None) -> Path:
     """Write the report into `out` (default: RUN/report) and return the page's path.
 
     Pictures of an earlier report that this run has no data for are removed. Needs matplotlib, the extra `report`.
@@ -19,7 +20,7 @@ def write(run: Path, out: Path | None = None) -> Path:
     require_matplotlib()
     content = Run(run)
     content.check_evaluated()
-    target = out or run / "report"
+    target = Path(run) / "report" if out is None else Path(out)
     charts = draw(content)
     images = {name: chart.light for name, chart in charts.items()}
     if parts := halves(content):

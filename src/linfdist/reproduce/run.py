@@ -1,6 +1,5 @@
 """Run a table: train and evaluate what is not there yet, and keep one row per run."""
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -77,9 +76,7 @@ def run(
 
 def _accuracies(job: Job, folder: Path, data_dir: Path | None, quiet: bool) -> TableRow:
     recipe = job.planned.with_seed(job.seed)
-    train(
-        recipe, folder, resume=True, data_dir=data_dir, quiet=quiet, evaluate=functools.partial(watch, eps=recipe.eps)
-    )
+    train(recipe, folder, resume=True, data_dir=data_dir, quiet=quiet, evaluate=watch(recipe))
     trained = Run(folder)
     trained.check_trained()
     test_set = data.load(recipe.data, "test", data_dir)

@@ -24,7 +24,7 @@ class Batches:
         if recipe.batch_size > len(images):
             raise ValueError(f"batch_size={recipe.batch_size} is larger than the {len(images)} training images")
         self.images, self.labels, self.recipe, self.workers = images, labels, recipe, workers
-        self.augmentation = Augment(pad=recipe.pad, pad_mode=recipe.pad_mode, flip=recipe.flip, crop=recipe.crop)
+        self.augmentation = Augment(recipe.pad, recipe.pad_mode, recipe.flip, recipe.crop, recipe.pad_share)
         self.steps_per_epoch = len(images) // recipe.batch_size
         self._epoch, self._order = -1, torch.empty(0, dtype=torch.int64)
 
@@ -39,8 +39,12 @@ class Batches:
         images = augment(self.images[index], self.augmentation, _generator(self.recipe.seed, 1, step))
         mine = slice(self.workers.rank, None, self.workers.world)
         device = self.workers.device
-        pixels = images[mine].to(device).float()
-        return pixels.div_(255) if images.dtype == torch.uint8 else pixels, self.labels[index][mine].to(device)
+        return as_pixels(images[mine].to(device)), self.labels[index][mine].to(device)
+
+
+def as_pixels(images: Tensor) -> Tensor:
+    """Return images, uint8 or float32 in [0, 1], as float32 pixels in [0, 1]."""
+    return images.float().div_(255) if images.dtype == torch.uint8 else images.float()
 
 
 def _generator(seed: int, stream: int, counter: int) -> torch.Generator:

@@ -41,10 +41,10 @@ class Interrupted(KeyboardInterrupt):
 
 def train(
     recipe: Recipe,
-    out: Path,
+    out: str | Path,
     *,
     resume: bool = False,
-    data_dir: Path | None = None,
+    data_dir: str | Path | None = None,
     quiet: bool = False,
     tensorboard: bool = False,
     evaluate: Evaluate | None = None,
@@ -56,6 +56,7 @@ def train(
     of an uninterrupted run. `evaluate(network, images, labels)` adds its numbers to every epoch's row: on the recipe's
     held-out images, else on training images, never on the test set.
     """
+    out = Path(out)
     with workers() as me:
         if (out / MODEL).exists():
             if not resume:
@@ -88,9 +89,10 @@ def train(
 class _Run:
     """A training with its folder."""
 
-    def __init__(self, recipe: Recipe, out: Path, me: Workers, data_dir: Path | None) -> None:
+    def __init__(self, recipe: Recipe, out: Path, me: Workers, data_dir: str | Path | None) -> None:
         self.out, self.me = out, me
-        train_set, info = data.load(recipe.data, split="train", data_dir=data_dir), data.info(recipe.data)
+        train_set = data.load(recipe.data, split="train", data_dir=data_dir, resize=recipe.resize)
+        info, self.classes = data.info(recipe.data, recipe.resize), train_set.classes
         self.trainer = Trainer(recipe, train_set, info, me, resumed=checkpoint.is_there(out / CHECKPOINT))
 
     def restore_or_start(self) -> None:
@@ -154,6 +156,7 @@ class _Run:
                 writer.close()
         network = trainer.finish()
         if first:
+            network.class_names, network.resize = self.classes, recipe.resize
             save(network, self.out / MODEL, {"recipe": recipe.name})
             (self.out / CHECKPOINT).unlink(missing_ok=True)
 

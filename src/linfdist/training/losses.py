@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..models import PixelNet
-from ..nn import Head
+from ..models import DistNet, PixelNet
+from ..nn import Box, Head
 from ..recipes import Recipe
 from .schedule import State
 
@@ -98,6 +98,18 @@ def ibp_loss(head: Head, features: Tensor, z: Tensor, y: Tensor, eps: float, kap
     return kappa * F.cross_entropy(z, y) + (1 - kappa) * worst
 
 
+def worst_logits(network: DistNet, x: Tensor, y: Tensor, eps: float) -> Tensor:
+    """Return bounds of the logits over all pixels within eps of x and within [0, 1]: lower ones at the label. (B, M)
+
+    So the label has the largest of these bounds only if no image of the box is misclassified. The shifts are those of
+    eval mode: there is no mean over a batch of boxes.
+    """
+    training = network.training
+    lower, upper = network.eval().forward_box(Box((x - eps).clamp(min=0), (x + eps).clamp(max=1)))
+    network.train(training)
+    return upper.scatter(1, y[:, None], lower.gather(1, y[:, None]))
+
+
 class Loss(nn.Module, ABC):
     """The loss of one recipe. Its parameters, if any, are trained with the network and never enter it."""
 
@@ -109,18 +121,32 @@ class Loss(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, network: PixelNet, x: Tensor, y: Tensor, state: State) -> tuple[Tensor, Tensor]:
-        """Return the loss of pixels x and labels y at the step's p, and the logits it was taken from."""
+        """Return the loss of pixels x and labels y at the step's p, and the logits, or bounds, it was taken from."""
 
 
-class Hinge(Loss):
-    """The multi-class hinge loss of plain networks."""
+class LogitLoss(Loss):
+    """A loss of plain networks: of the logits, or in e4 of their bounds over the box that is to be certified."""
+
+    @abstractmethod
+    def of(self, z: Tensor, y: Tensor, threshold: float, state: State) -> Tensor:
+        """Return the loss of logits z (B, M) and labels y, which are to lead by the threshold."""
 
     def forward(self, network: PixelNet, x: Tensor, y: Tensor, state: State) -> tuple[Tensor, Tensor]:
-        z = network(x, state.p)
-        return hinge_loss(z, y, self.recipe.number("threshold") * self.lipschitz, self.recipe.hinge_mean_weight), z
+        if not state.boxes:
+            z = network(x, state.p)
+            return self.of(z, y, self.recipe.number("threshold") * self.lipschitz, state), z
+        bounds = worst_logits(cast(DistNet, network), x, y, self.recipe.number("eps"))
+        return self.of(bounds, y, self.recipe.number("box_threshold") * self.lipschitz, state), bounds
 
 
-class ScaledCE(Loss):
+class Hinge(LogitLoss):
+    """The multi-class hinge loss of plain networks."""
+
+    def of(self, z: Tensor, y: Tensor, threshold: float, state: State) -> Tensor:
+        return hinge_loss(z, y, threshold, self.recipe.hinge_mean_weight)
+
+
+class ScaledCE(LogitLoss):
     """The clipped hinge plus λ · cross-entropy of s·z, with a learned scale s (Zhang et al., ICLR 2022)."""
 
     lr_factors: ClassVar[Mapping[str, float]] = {"scale": 0.2}
@@ -129,10 +155,8 @@ class ScaledCE(Loss):
         super().__init__(recipe, lipschitz)
         self.scale = nn.Parameter(torch.ones(()))
 
-    def forward(self, network: PixelNet, x: Tensor, y: Tensor, state: State) -> tuple[Tensor, Tensor]:
-        z = network(x, state.p)
-        hinge = clipped_hinge_loss(z, y, self.recipe.number("threshold") * self.lipschitz)
-        return hinge + state.loss["ce_weight"] * F.cross_entropy(self.scale * z, y), z
+    def of(self, z: Tensor, y: Tensor, threshold: float, state: State) -> Tensor:
+        return clipped_hinge_loss(z, y, threshold) + state.loss["ce_weight"] * F.cross_entropy(self.scale * z, y)
 
 
 class IBP(Loss):

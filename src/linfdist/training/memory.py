@@ -11,12 +11,12 @@ from torch import Tensor
 from .. import data, recipes
 from ..data import Dataset, Info
 from ..data.measure import measure
+from ..data.samples import as_samples
 from ..models import PixelNet
 from ..recipes import Recipe
 from .distributed import Workers, default_device
 from .trainer import Progress, Trainer
 
-MOST_CHANNELS = 4  # of images whose channels come last
 NAME = "the images"
 
 
@@ -30,12 +30,13 @@ def train(
     callback: Callable[[Progress], object] | None = None,
     device: str | torch.device | None = None,
 ) -> PixelNet:
-    """Train a network on images in memory and return it, in eval mode, for pixels in [0, 1], on the CPU.
+    """Train a network on images or rows of features in memory; return it in eval mode, on the CPU, for [0, 1].
 
     recipe: the name of a recipe, the path of a recipe's file, or a `Recipe`.
-    images: a tensor or array (N, C, H, W) or (N, H, W), or a NumPy array (N, H, W, C); bytes (uint8), or floats in
-        [0, 1]. Instead of images and labels, a data set: one of `linfdist.data.load`, or any sequence of pairs
-        (image, label), such as a `torch.utils.data.Dataset`, which is read once.
+    images: a tensor or array (N, C, H, W), (N, H, W) or (N, features), or a NumPy array (N, H, W, C); bytes (uint8),
+        or floats in [0, 1]; for tables in other units, see `linfdist.sklearn`. Instead of images and labels, a data
+        set: one of `linfdist.data.load`, or any sequence of pairs (image, label), such as a
+        `torch.utils.data.Dataset`, which is read once.
     labels: whole numbers (N,), counted from 0.
     classes: the names of the classes; by default, there are as many classes as labels.
     settings: other values for keys of the recipe, such as {"epochs": 3, "width": 64}.
@@ -61,7 +62,9 @@ def train(
             progress = trainer.end_epoch()
             if callback is not None:
                 callback(progress)
-    return trainer.finish().cpu()
+    network = trainer.finish().cpu()
+    network.class_names = dataset.classes
+    return network
 
 
 def _dataset(images: Any, labels: Any, classes: Sequence[str] | None) -> Dataset:
@@ -99,18 +102,9 @@ def _unpaired(pairs: Any) -> tuple[Any, Any]:
 
 def _pixels(images: Any) -> Tensor:
     """Return images as uint8 or float32 (N, C, H, W) on the CPU."""
-    if isinstance(images, Tensor):
-        pixels = images.detach().cpu()
-    else:
-        array = np.asarray(images)
-        if array.ndim == 4 and array.shape[3] <= MOST_CHANNELS < array.shape[1]:
-            array = array.transpose(0, 3, 1, 2)
-        if array.dtype.kind not in "uif" or array.dtype.itemsize > 8:
-            raise TypeError(f"images: must be bytes (uint8) or floats in [0, 1], got {array.dtype}")
-        pixels = torch.tensor(array)  # a copy: an array may be read-only, or run backwards
-    pixels = pixels[:, None] if pixels.dim() == 3 else pixels
+    pixels = as_samples(images)
     if pixels.dim() != 4 or 0 in pixels.shape:
-        shapes = "(N, C, H, W), (N, H, W), or NumPy's (N, H, W, C), and not be empty"
+        shapes = "(N, C, H, W), (N, H, W), (N, features), or NumPy's (N, H, W, C), and not be empty"
         raise ValueError(f"images: must be {shapes}, got {tuple(pixels.shape)}")
     if pixels.dtype == torch.uint8:
         return pixels.contiguous()
@@ -120,7 +114,8 @@ def _pixels(images: Any) -> Tensor:
         raise ValueError(f"images: the pixels of image {int((~finite).nonzero()[0])} are not all finite")
     lowest, highest = pixels.aminmax()
     if lowest < 0 or highest > 1:
-        raise ValueError(f"images: floats must be in [0, 1], got {float(lowest):g} … {float(highest):g}")
+        hint = "; linfdist.sklearn takes tables in any units" if pixels.shape[2:] == (1, 1) else ""
+        raise ValueError(f"images: floats must be in [0, 1], got {float(lowest):g} … {float(highest):g}{hint}")
     return pixels.float().contiguous()
 
 

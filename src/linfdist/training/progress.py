@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ..files import append, write_atomically
 
@@ -49,9 +49,11 @@ class Reporter:
         self.lines = show
         self.bar = None
         if show and not quiet and self.console.is_terminal:
+            wide = self.console.width >= 120  # else the name and the bar make room for what tells how it goes
             columns = (
-                TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"),
-                TextColumn("{task.fields[now]}"), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
+                *((TextColumn("{task.description}"), BarColumn()) if wide else ()),
+                TextColumn("{task.percentage:>3.0f} %"), TimeRemainingColumn(), TextColumn("left"),
+                TextColumn("{task.fields[now]}"),
             )  # fmt: skip
             self.bar = Progress(*columns, console=self.console, transient=True)
             self.bar.start()

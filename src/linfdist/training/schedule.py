@@ -17,6 +17,7 @@ class State:
     epoch: float  # with its fraction
     p: float
     lr: float
+    boxes: bool  # whether the loss is taken of the worst case over boxes
     loss: Mapping[str, float]  # the scheduled values that the loss declares; radii are in pixels
 
 
@@ -29,8 +30,10 @@ def state_at(recipe: Recipe, step: int, steps_per_epoch: int) -> State:
     """Return the settings of step number `step` = 0, 1, 2, … (Section 7.1 and Appendix D).
 
     p:     p_start for e1 epochs, then growing exponentially to p_end over e2 epochs (with p_snap: from one product to
-           the next up to 32), then infinity for e3 epochs
-    lr:    constant for e1 epochs, then falling to 0 like a cosine ("cosine": over all epochs)
+           the next up to 32), then infinity for e3 and e4 epochs
+    lr:    constant for e1 epochs, then falling to 0 like a cosine ("cosine": over e1, e2 and e3); in e4 once more, from
+           box_lr
+    boxes: in e4, the last epochs
     loss:  as `recipes.losses` declares for the recipe's loss: values that warm up over e1, or move geometrically over
            e2, while p grows
     """
@@ -45,12 +48,16 @@ def state_at(recipe: Recipe, step: int, steps_per_epoch: int) -> State:
         if recipe.p_snap and PRODUCTS[0] <= p <= PRODUCTS[-1]:
             p = float(min(PRODUCTS, key=lambda product: abs(math.log(product / p))))
 
-    constant = recipe.e1 if recipe.lr_schedule == "cosine_after_e1" else 0.0
-    fraction = _clip((epoch - constant) / (recipe.epochs - constant))
-    lr = recipe.lr * 0.5 * (1 + math.cos(math.pi * fraction))
+    on_points = recipe.epochs - recipe.e4
+    boxes = recipe.e4 > 0 and epoch >= on_points
+    if boxes:
+        lr = recipe.number("box_lr") * _cosine((epoch - on_points) / recipe.e4)
+    else:
+        constant = recipe.e1 if recipe.lr_schedule == "cosine_after_e1" else 0.0
+        lr = recipe.lr * _cosine((epoch - constant) / (on_points - constant))
 
     values = {name: _value(recipe, kind, warm_up, ramp) for name, kind in DECLARED[recipe.loss].schedule.items()}
-    return State(epoch, p, lr, values)
+    return State(epoch, p, lr, boxes, values)
 
 
 def _value(recipe: Recipe, kind: WarmUp | Geometric, warm_up: float, ramp: float) -> float:
@@ -58,6 +65,11 @@ def _value(recipe: Recipe, kind: WarmUp | Geometric, warm_up: float, ramp: float
         return recipe.number(kind.key) * warm_up
     start, end = recipe.number(kind.start), recipe.number(kind.end)
     return start * (end / start) ** ramp
+
+
+def _cosine(fraction: float) -> float:
+    """Fall from 1 at 0 to 0 at 1."""
+    return 0.5 * (1 + math.cos(math.pi * _clip(fraction)))
 
 
 def _clip(fraction: float) -> float:

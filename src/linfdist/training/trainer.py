@@ -14,7 +14,7 @@ from ..models import PixelNet
 from ..models.saved import load_into
 from ..recipes import Recipe
 from .average import Average
-from .batches import Batches
+from .batches import Batches, as_pixels
 from .distributed import Workers
 from .objective import Objective, build_network, start_network
 from .optim import DistAdam
@@ -73,7 +73,8 @@ class Trainer:
 
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(recipe.seed)
-            self.network = (build_network if resumed else start_network)(recipe, info)
+            few = as_pixels(images[_spread(WATCHED_IMAGES, len(images))])
+            self.network = build_network(recipe, info) if resumed else start_network(recipe, info, few)
         self.average = Average(self.network, recipe.average)
         self.objective = Objective(recipe, self.network).to(self.workers.device)
         self.shared: nn.Module = self.objective  # or a wrapper that averages gradients over processes

@@ -58,13 +58,14 @@ class Layer:
 @dataclass(frozen=True)
 class Plain:
     """A network of distances in float64 and in pixels (`Folded`). Its largest logit is the least output of the last
-    layer.
+    layer, or the least mean of the outputs of a class.
     """
 
     layers: list[Layer]
     crop: int | None
     error: float  # of an output: at most this far from that of the network as executed
     own_error: float  # the part of it that is due to the float64 here
+    per_class: int = 1  # outputs of the last layer
 
     @classmethod
     def of(cls, network: PixelNet) -> "Plain":
@@ -72,12 +73,18 @@ class Plain:
         folded = Folded(network.shape)
         network.body.fold(folded)
         network.readout.fold(folded)
+        if folded.clip is not None or folded.pool:
+            raise TypeError("a network that clips or pools its pixels has no form as a mixed-integer program: take box")
         layers = [Layer(double(layer.weight), np.zeros(len(layer.weight))) for layer in folded.layers]
         layers[-1] = Layer(layers[-1].weight, double(folded.offset))
         error = rounding_error(network) * folded.std
         unit = torch.finfo(network.any_tensor.dtype).eps
         own = error * 2**-50 / unit  # a few operations more, each with 2^-53
-        return cls(layers, folded.crop, error + own, own)
+        return cls(layers, folded.crop, error + own, own, folded.per_class)
+
+    def by_class(self, y: Floats) -> Floats:
+        """Means over the outputs of each class: (O,) -> (classes,)"""
+        return y.reshape(-1, self.per_class).mean(1)
 
     def values(self, x: Floats) -> list[Floats]:
         """The output of each layer for pixels x (I,)."""
@@ -93,6 +100,10 @@ class Plain:
             found.append(layer.pieces(lower, upper))
             lower, upper = found[-1].lower + layer.shift, found[-1].upper + layer.shift
         return found
+
+    def neurons(self, label: int) -> range:
+        """The outputs of the last layer that belong to a class."""
+        return range(label * self.per_class, (label + 1) * self.per_class)
 
     def near(self, x: Floats, reach: float) -> list[Pieces]:
         """The same over the ball around x (I,) within [0, 1]."""
@@ -131,7 +142,7 @@ class Program:
         self.rows: list[dict[int, float]] = []  # coefficients of columns, whose sum is at most
         self.limits: list[float] = []  # this
         bounds, values = net.near(x, reach), x
-        wanted = _wanted(bounds, prediction, rival)
+        wanted = _wanted(bounds, net.neurons(prediction), net.neurons(rival))
         low, high = ball(x, reach)
         self.pixels = {i: self.near(low[i] - values[i], high[i] - values[i]) for i in wanted[0].either()}
         inputs = self.pixels
@@ -151,8 +162,12 @@ class Program:
                 if flags.most[k]:
                     self.at_most_one(y, terms, pieces.low[k, kept] + offset[k], pieces.high[k, kept] + offset[k])
             inputs, values = outputs, new
-        self.gap = float(values[prediction] - values[rival])
-        self.add({inputs[rival]: 1.0, inputs[prediction]: -1.0}, self.gap + self.slack)  # the last row
+        means, share = net.by_class(values), 1.0 / net.per_class
+        self.gap = float(means[prediction] - means[rival])
+        own, others = (net.neurons(each) for each in (prediction, rival))
+        self.add(
+            {inputs[j]: share for j in others} | {inputs[j]: -share for j in own}, self.gap + slack
+        )  # the last row
 
     def column(self, low: float, high: float) -> int:
         self.lower.append(low)
@@ -189,10 +204,13 @@ class _Wanted(NamedTuple):
         return np.flatnonzero(self.least | self.most).tolist()
 
 
-def _wanted(bounds: list[Pieces], prediction: int, rival: int) -> list[_Wanted]:
-    """Which outputs are bounded from which side: one entry for the pixels, then one for each layer."""
-    classes = np.arange(len(bounds[-1].keep))
-    found = [_Wanted(classes == rival, classes == prediction)]
+def _wanted(bounds: list[Pieces], own: range, others: range) -> list[_Wanted]:
+    """Which outputs are bounded from which side: one entry for the pixels, then one for each layer.
+
+    own, others: the outputs of the last layer that belong to the prediction, and to its rival.
+    """
+    last = np.arange(len(bounds[-1].keep))
+    found = [_Wanted(np.isin(last, others), np.isin(last, own))]
     for pieces in reversed(bounds):
         (least, most), (plus, minus) = found[0], np.split(pieces.keep, 2, axis=1)
         smaller = np.logical_or.reduce(np.concatenate([plus[least], minus[most]]))

@@ -74,7 +74,7 @@ class _Search:
         top, left = centred(image.shape, side) if plain.crop else (0, 0)
         self.crop = (slice(None), slice(top, top + side), slice(left, left + side))
         self.x = double(image[self.crop]).ravel()  # (I,)
-        self.outputs = plain.values(self.x)[-1]
+        self.outputs = plain.by_class(plain.values(self.x)[-1])
         logits = network(image[None])[0]
         self.precise = bool(logits.isfinite().all()) and plain.own_error < FEASIBILITY / 10
         self.prediction = int(logits.argmax())
@@ -110,7 +110,7 @@ class _Search:
     def rivals(self, reach: float) -> list[int]:
         """The classes that bounds cannot rule out in the ball, the nearest first."""
         pieces, shift = self.plain.near(self.x, reach)[-1], self.plain.layers[-1].shift
-        lower, upper = pieces.lower + shift, pieces.upper + shift
+        lower, upper = self.plain.by_class(pieces.lower + shift), self.plain.by_class(pieces.upper + shift)
         order = np.argsort(self.outputs, kind="stable").tolist()
         return [j for j in order if j != self.prediction and lower[j] <= upper[self.prediction] + self.slack]
 

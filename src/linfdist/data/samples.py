@@ -1,0 +1,29 @@
+"""Samples in memory, as people have them: tables, gray and colour images, arrays and tensors."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+MOST_CHANNELS = 4  # of images whose channels come last
+
+
+def as_samples(values: Any, name: str = "images") -> Tensor:
+    """Return samples as a tensor (N, C, H, W) on the CPU, of the type that they have.
+
+    Rows of features (N, F) become (N, F, 1, 1). Gray images (N, H, W) get a channel. In NumPy arrays the channels of
+    images may come last, as (N, H, W, C).
+    """
+    if isinstance(values, Tensor):
+        samples = values.detach().cpu()
+    else:
+        array = np.asarray(values)
+        if array.ndim == 4 and array.shape[3] <= MOST_CHANNELS < array.shape[1]:
+            array = array.transpose(0, 3, 1, 2)
+        if array.dtype.kind not in "uif" or array.dtype.itemsize > 8:
+            raise TypeError(f"{name}: must be bytes (uint8) or floats in [0, 1], got {array.dtype}")
+        samples = torch.tensor(array)  # a copy: an array may be read-only, or run backwards
+    if samples.dim() == 2:
+        return samples[:, :, None, None]
+    return samples[:, None] if samples.dim() == 3 else samples

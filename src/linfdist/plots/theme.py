@@ -1,0 +1,84 @@
+"""Colours and style of all charts, for white and for dark pages."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Theme:
+    """Colours after Okabe and Ito: colour-blind people tell them apart, and so does a grey print."""
+
+    paper: str
+    ink: str
+    muted: str
+    grid: str
+    certified: str
+    undecided: str
+    broken: str
+    clean: str
+    attacks: tuple[str, ...]
+
+
+LIGHT = Theme(
+    paper="#ffffff", ink="#1b1f24", muted="#6a737d", grid="#e6e8eb", certified="#0072b2", undecided="#a8cbe3",
+    broken="#d55e00", clean="#4d5560", attacks=("#d55e00", "#cc79a7", "#e69f00"),
+)  # fmt: skip
+DARK = Theme(
+    paper="#16191d", ink="#e6e8eb", muted="#98a1ab", grid="#2a2f36", certified="#56b4e9", undecided="#24577a",
+    broken="#e8853f", clean="#b9c0c8", attacks=("#e8853f", "#d99abf", "#f0c04a"),
+)  # fmt: skip
+
+
+def require_matplotlib() -> None:
+    """Raise an ImportError that says how to install it, unless matplotlib is there."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise ImportError("reports and plots need the extra: pip install 'linfdist[report]'") from None
+
+
+def style(theme: Theme) -> dict[str, Any]:
+    """The settings of matplotlib that a theme stands for."""
+    return {
+        "text.parse_math": False,  # a class may be called $x_1
+        "font.family": "DejaVu Sans", "font.size": 10, "text.color": theme.ink, "figure.facecolor": theme.paper,
+        "axes.facecolor": theme.paper, "axes.edgecolor": theme.muted, "axes.labelcolor": theme.ink,
+        "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "axes.axisbelow": True,
+        "axes.linewidth": 0.8, "grid.color": theme.grid, "grid.linewidth": 0.8, "xtick.color": theme.muted,
+        "ytick.color": theme.muted, "xtick.labelcolor": theme.ink, "ytick.labelcolor": theme.ink,
+        "xtick.major.size": 0, "ytick.major.size": 0, "ytick.minor.size": 0, "xtick.major.pad": 6,
+        "lines.linewidth": 2, "lines.solid_capstyle": "round",
+    }  # fmt: skip
+
+
+def styled(drawing: Callable[P, R]) -> Callable[P, R]:
+    """Draw in the style of the keyword `theme`, whatever the settings of matplotlib are; these are left alone."""
+
+    @wraps(drawing)
+    def draw(*args: P.args, **kwargs: P.kwargs) -> R:
+        require_matplotlib()
+        import matplotlib as mpl
+
+        theme: Any = kwargs.get("theme", LIGHT)
+        settings: dict[Any, Any] = style(theme)
+        with mpl.rc_context(settings):
+            return drawing(*args, **kwargs)
+
+    return draw
+
+
+def new_figure(width: float, height: float) -> Any:
+    """A figure that notebooks show and `plt.show()` finds."""
+    import matplotlib.pyplot as plt
+
+    return plt.figure(figsize=(width, height), layout="constrained")
+
+
+def set_title(axes: Any, text: str, pad: float = 10) -> None:
+    """The title of a chart, in the manner of all of them."""
+    axes.set_title(text, loc="left", fontsize=12, fontweight="bold", pad=pad)

@@ -1,0 +1,113 @@
+"""From the user's units to the network's: a map that keeps the order of every feature, in floating point as well.
+
+The network takes numbers of [0, 1], as float32. A feature x, a float64, becomes
+
+    u = (x − low) / span,   cut to [0, 1],   0 if it is less than 2^-40,   rounded to float32.
+
+Each step is an operation that is rounded correctly, or a comparison, so each is monotone: x <= x′ gives u <= u′ for the
+numbers that are computed, whatever was rounded on the way and however much of x cancels against low. A ball in the
+user's units is an interval of each feature; the images of its two ends therefore enclose the image of every float64
+inside, and no analysis of errors is needed. What is left to be careful about is the two ends themselves, which are
+rounded outwards, and the radius around u that must reach both, which is rounded up.
+
+The smallest numbers become 0 because threads may flush denormal numbers to zero, or not: as no span is below 2^-960,
+what could be flushed is far below 2^-40 after the division.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Floats = NDArray[np.float64]
+
+NARROWEST = 2.0**-960  # a feature that varies by less is taken for constant
+SMALLEST = 2.0**-40  # of the network's inputs that are not 0
+DENORMAL = 2.0**-1022  # below this, a number may be flushed to zero
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """One map for each feature, or one for all pixels of images.
+
+    low: what becomes 0. span: how much more becomes 1; 0 for a feature that is left out, because it is constant in the
+    training data. scale: what eps = 1 means, in the user's units. All are float64 (features,), or () for images.
+    ratio: span is so many times scale, so that one radius of the network is one eps for all features.
+    """
+
+    low: Floats
+    span: Floats
+    scale: Floats
+    ratio: float
+
+    @staticmethod
+    def of(x: Floats, scale: Any, levels: bool = False) -> "Scaling":
+        """Measure training data x: (N, features), or images (N, H, W[, C]), which have one range for all pixels.
+
+        scale: "range", or how much eps = 1 is, in the units of x: one number, or one for each feature.
+        levels: whether x are 8-bit images, whose range is 0 to 255.
+        """
+        axes = 0 if x.ndim == 2 else None
+        lowest, highest = np.asarray(x.min(axes)), np.asarray(x.max(axes))
+        if levels:
+            lowest, highest = np.zeros(()), np.full((), 255.0)
+        with np.errstate(over="ignore"):
+            ranges = highest - lowest
+        units = ranges if isinstance(scale, str) and scale == "range" else _given(scale, ranges.shape)
+        varies = ranges >= NARROWEST
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore", under="ignore"):
+            ratio = float(np.max(ranges / units, where=varies, initial=0.0))
+            span = np.where(varies, ratio * units, 0.0)
+            low = np.where(span == ranges, lowest, lowest + ranges / 2 - span / 2)  # narrow ones lie in the middle
+        sound = np.isfinite(low) & np.isfinite(span) & (~varies | (span >= ranges * 0.99))
+        if not (np.isfinite(ratio) and sound.all()):
+            worst = int(np.argmax(ranges / units)) if ranges is not units else int(np.argmax(ranges))
+            raise ValueError(
+                f"X: feature {worst} goes from {float(lowest.flat[worst])!r} to {float(highest.flat[worst])!r}, which "
+                "is more than float64 can measure with this scale: rescale it first"
+            )
+        return Scaling(low, span, np.where(varies, units, 0.0) if units is ranges else units, ratio)
+
+    def inputs(self, x: Floats) -> NDArray[np.float32]:
+        """Map x to what the network takes: float32 of [0, 1], never less for a larger x. Infinity is allowed."""
+        with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
+            u = np.clip((x - self.low) / self.span, 0.0, 1.0)
+        u = np.where((u >= SMALLEST) & (self.span > 0), u, 0.0)  # NaN of features that are left out becomes 0, too
+        return u.astype(np.float32)
+
+    def reach(self, x: Floats, eps: Floats) -> Tensor:
+        """Radii around `inputs(x)`, float64 of x's shape, that hold the inputs of every float64 x′ of the box
+
+            |x′ − x| <= eps · scale,   feature by feature and in exact arithmetic.
+
+        eps >= 0 broadcasts to x; infinity means that a feature may become anything.
+        """
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            change = np.nextafter(eps * self.scale, np.inf) + DENORMAL
+            change = np.where((eps > 0) & (self.scale > 0), change, 0.0)
+            lower = np.where(change > 0, np.nextafter(x - change, -np.inf), x)
+            upper = np.where(change > 0, np.nextafter(x + change, np.inf), x)
+        u = self.inputs(x).astype(np.float64)
+        far = np.maximum(self.inputs(upper) - u, u - self.inputs(lower))
+        return torch.from_numpy(np.where(far > 0, np.nextafter(far, np.inf).clip(max=1.0), 0.0))
+
+    def outside(self, x: Floats) -> NDArray[np.bool_]:
+        """Tell which numbers lie outside [low, low + span], where the map is constant."""
+        with np.errstate(over="ignore"):
+            return (self.span > 0) & ((x < self.low) | (x - self.low > self.span))
+
+
+def _given(scale: Any, shape: tuple[int, ...]) -> Floats:
+    if isinstance(scale, str):
+        raise ValueError(f"scale = {scale!r}: must be 'range', a number, or one number for each feature")
+    try:
+        units = np.broadcast_to(np.asarray(scale, dtype=np.float64), shape).copy()
+    except (TypeError, ValueError):
+        wanted = f"{shape[0]} numbers, one for each feature" if shape else "one number for all pixels"
+        raise ValueError(f"scale = {scale!r}: must be 'range', a number, or {wanted}") from None
+    if not (np.isfinite(units) & (units > 0)).all():
+        raise ValueError(f"scale = {scale!r}: every number must be finite and more than 0")
+    return units

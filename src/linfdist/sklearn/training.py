@@ -1,0 +1,110 @@
+"""The training behind `fit`: a plain ℓ∞-dist net, with settings that work untuned on small data."""
+
+import math
+import warnings
+from dataclasses import dataclass, replace
+
+from sklearn.exceptions import ConvergenceWarning  # type: ignore[import-untyped]
+from torch import Tensor
+
+from ..data import Dataset
+from ..data.measure import measure
+from ..models import PixelNet
+from ..recipes.schema import build
+from ..training import Trainer
+
+LARGEST_BATCH = 64
+LEARNING_RATE = 0.03
+CE_START, CE_END = 2.0, 0.1  # λ of the loss: with 0.5 and 0.001, short trainings may give up a whole class
+P_START, P_END = 8.0, 1000.0
+SHARES = (0.1, 0.75, 0.15)  # of the steps: at p = 8, while p grows, at p = inf
+MARGIN = 4  # the margin aimed at, in radii: 2 would do for a network that gets all samples right
+LEAST_MARGIN = 0.02  # of the network's inputs, where eps is tiny
+LINES = 10  # that a verbose training prints
+REST = 20  # an interrupted training brings p to infinity in a twentieth of its steps
+
+
+def updates(samples: int) -> int:
+    """How many updates are made unless the user says so: small data need fewer, and should not be waited for."""
+    return min(300 + 7 * samples // 10, 1000)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the estimator decides. eps: in the network's units; steps: the number of updates."""
+
+    eps: float
+    width: int
+    depth: int
+    steps: int
+    seed: int
+    verbose: bool
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The network, how many updates it has had, and whether the user stopped them."""
+
+    network: PixelNet
+    steps: int
+    interrupted: bool
+
+
+def train(x: Tensor, y: Tensor, classes: int, settings: Settings) -> Trained:
+    """Train on inputs (N, C, H, W) of [0, 1]. Ctrl-C ends it early, but not before p has grown to infinity.
+
+    A second Ctrl-C ends it at once. What is returned is a network in eval mode, in any case.
+    """
+    dataset = Dataset("X", x, y, tuple(str(label) for label in range(classes)))
+    info = measure(dataset, "X")
+    batch = min(LARGEST_BATCH, len(x))
+    epochs = settings.steps / (len(x) // batch)
+    e1, e2, e3 = (share * epochs for share in SHARES)
+    recipe = build(
+        {
+            "name": "sklearn", "source": "linfdist.sklearn", "data": "./in-memory", "eps": repr(min(settings.eps, 1.0)),
+            "model": "dist_net", "width": settings.width, "depth": settings.depth,
+            "loss": "scaled_ce", "threshold": repr(min(max(MARGIN * settings.eps, LEAST_MARGIN), 2.0)),
+            "ce_start": CE_START, "ce_end": CE_END, "batch_size": batch, "lr": LEARNING_RATE, "decay": "none",
+            "p_start": P_START, "p_end": P_END, "p_snap": True, "e1": e1, "e2": e2, "e3": e3, "lr_schedule": "cosine",
+            "seed": settings.seed,
+        },
+        given={},
+    )  # fmt: skip
+    trainer = Trainer(recipe, dataset, replace(info, std=max(info.std, 2.0**-20)))
+    interrupted = False
+    try:
+        _steps(trainer, settings.verbose)
+    except KeyboardInterrupt:
+        interrupted = True
+        warnings.warn(
+            f"the training was interrupted after {trainer.done} of {trainer.total} updates; "
+            "the classifier is usable, but could be better",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
+        _shorten(trainer)
+    trainer.check_weights()
+    return Trained(trainer.finish(), trainer.done, interrupted)
+
+
+def _steps(trainer: Trainer, verbose: bool) -> None:
+    often = max(1, trainer.total // LINES)
+    while not trainer.finished:
+        state, loss = trainer.state, trainer.step()
+        if verbose and (trainer.done % often == 0 or trainer.finished):
+            print(f"update {trainer.done} of {trainer.total}  p {state.p:.4g}  loss {loss:.4f}", flush=True)
+
+
+def _shorten(trainer: Trainer) -> None:
+    """Take p to infinity in a few steps: weights that were trained at a small p are worth little without."""
+    state, steps = trainer.state, max(1, trainer.total // REST)
+    if math.isinf(state.p):
+        return
+    try:
+        for step in range(steps):
+            share = 2 * (step + 1) / steps
+            p = state.p * (P_END / state.p) ** share if share < 1 else math.inf
+            trainer.step(replace(state, p=p, lr=state.lr * (1 - step / steps)))
+    except KeyboardInterrupt:
+        return

@@ -1,0 +1,76 @@
+"""What every command says of itself, and how it says that it was misused."""
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import linfdist as ld
+from linfdist.cli import app
+from linfdist.cli.options import _complete_model, _complete_recipe
+
+
+def commands(command, *path):
+    """All verbs, with the words that lead to them."""
+    if hasattr(command, "commands"):
+        for name, each in command.commands.items():
+            yield from commands(each, *path, name)
+    else:
+        yield path
+
+
+VERBS = list(commands(typer.main.get_command(app)))
+
+
+@pytest.fixture
+def run(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    return lambda *arguments: CliRunner().invoke(app, arguments, prog_name="linfdist")
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
+def test_every_help_has_an_example_of_its_verb(run, verb):
+    result = run(*verb, "-h")
+    assert result.exit_code == 0
+    assert f"Example: linfdist {' '.join(verb)}" in result.output
+    assert result.output == run(*verb, "--help").output
+
+
+def test_version(run):
+    assert run("--version").output == f"linfdist {ld.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["certify"], "error: Missing argument 'MODEL'.\nhelp: linfdist certify --help\n"),
+        (["certify", "--xyzzy"], "error: No such option: --xyzzy\nhelp: linfdist certify --help\n"),
+        (["--xyzzy"], "error: No such option: --xyzzy\nhelp: linfdist --help\n"),
+        (["nope"], "error: No such command 'nope'.\nhelp: linfdist --help\n"),
+        (["zoo", "nope"], "error: No such command 'nope'.\nhelp: linfdist zoo --help\n"),
+        (["reproduce", "table99"], "error: Invalid value for TABLE: 'table99' is not one of table1"),
+        (["export", "mnist-0.3", "--format", "x"], "error: Invalid value for '--format': 'x' is not one of 'exact'"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_misuse_is_told_in_one_style(run, arguments, said):
+    result = run(*arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith(said)
+    assert result.stderr.count("\n") == 2
+
+
+def test_a_report_of_a_network_says_what_it_wants(run, tmp_path):
+    result = run("report", "mnist-0.3")
+    assert result.exit_code == 1
+    assert "linfdist evaluate mnist-0.3, then linfdist report runs/mnist-0.3" in result.stderr
+    (tmp_path / "net.safetensors").write_bytes(b"")
+    assert "is a file: give the folder" in run("report", str(tmp_path / "net.safetensors")).stderr
+
+
+def test_what_shells_complete(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    assert _complete_model("mnist-0.3-") == ["mnist-0.3-mlp"]
+    assert _complete_model("mi") == ["mine"]
+    assert _complete_model(f"{tmp_path}/m") == [f"{tmp_path}/mine"]
+    assert _complete_recipe("mnist-q") == ["mnist-quick"]

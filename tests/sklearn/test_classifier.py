@@ -1,0 +1,196 @@
+"""The estimator as its users meet it: shapes, labels, words, files, Ctrl-C."""
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("sklearn", reason="the estimator needs scikit-learn")
+
+from sklearn.datasets import load_breast_cancer, load_digits
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+
+import linfdist as ld
+from linfdist import sklearn as ours
+from linfdist.sklearn import LinfDistClassifier, training
+
+QUICK = {"max_iter": 120, "width": 64, "random_state": 0}
+
+
+@pytest.fixture(scope="module")
+def cancer():
+    X, y = load_breast_cancer(return_X_y=True)
+    return X, np.array(["malignant", "benign"])[y]
+
+
+@pytest.fixture(scope="module")
+def fitted(cancer):
+    X, y = cancer
+    return LinfDistClassifier(**QUICK).fit(X[:300], y[:300])
+
+
+def test_it_learns_and_proves(fitted, cancer):
+    X, y = (part[300:] for part in cancer)
+    clean, proved = fitted.score(X, y), [fitted.certified_score(X, y, eps) for eps in (0, "0.02", 0.1)]
+    assert clean > 0.85
+    assert clean == proved[0] >= proved[1] > 0.6
+    assert proved[1] > proved[2]
+    answers = fitted.predict_certified(X, "0.02", abstain=None)
+    sure = fitted.certify(X, "0.02").certified.numpy()
+    assert (answers[sure] == fitted.predict(X)[sure]).all()
+    assert all(each is None for each in answers[~sure])
+    assert fitted.predict_certified(X, 0.02)[~sure].tolist() == [-1] * int((~sure).sum())
+
+
+def test_scores(fitted, cancer):
+    X = cancer[0]
+    scores, decision = fitted.predict_proba(X), fitted.decision_function(X)
+    assert scores.shape == (len(X), 2)
+    assert scores.sum(1) == pytest.approx(1)
+    assert ((decision > 0) == (fitted.predict(X) == fitted.classes_[1])).all()
+
+
+def test_whole_labels_keep_their_type():
+    X, y = load_digits(return_X_y=True)
+    classifier = LinfDistClassifier(scale=16.0, **QUICK).fit(X[:200], y[:200])
+    answers = classifier.predict_certified(X[:50], 0.01)
+    assert answers.dtype == y.dtype
+    assert set(answers) <= {-1, *range(10)}
+    both = LinfDistClassifier(**QUICK).fit(X[:60], np.where(y[:60] > 4, 1, -1))
+    with pytest.raises(ValueError, match="abstain = -1"):
+        both.predict_certified(X[:3], 0.01)
+    assert set(both.predict_certified(X[:9], 0.01, abstain=0)) <= {-1, 0, 1}
+    assert both.predict_certified(X[:9], 0.01, abstain=0).dtype == np.int64
+
+
+def test_images():
+    X, y = load_digits(return_X_y=True)
+    gray = np.rint(X.reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)[:150]
+    classifier = LinfDistClassifier("8/255", **QUICK).fit(gray, y[:150])
+    assert float(classifier.scale_) == 255
+    assert classifier.network_.shape == (1, 8, 8)
+    proof = classifier.certify(gray, "8/255")
+    ours = ld.certify(classifier.network_, torch.from_numpy(gray)[:, None].float() / 255, "8/255")
+    assert torch.equal(proof.prediction, ours.prediction)
+    assert (proof.radius - ours.radius).abs().max() < 1e-2
+    colour = np.stack([gray, gray, 255 - gray], 3)
+    classifier = LinfDistClassifier(**QUICK).fit(colour, y[:150])
+    assert classifier.network_.shape == (3, 8, 8)
+    assert classifier.predict(colour).shape == (150,)
+    with pytest.raises(ValueError, match="fitted for"):
+        classifier.predict(gray)
+
+
+def test_the_same_seed_is_the_same_network(cancer):
+    X, y = (part[:80] for part in cancer)
+    one, other = (LinfDistClassifier(**{**QUICK, "max_iter": 5}).fit(X, y).decision_function(X) for _ in range(2))
+    assert np.array_equal(one, other)
+    third = LinfDistClassifier(**{**QUICK, "max_iter": 5, "random_state": 1}).fit(X, y)
+    assert not np.array_equal(third.decision_function(X), one)
+
+
+def test_progress_is_shown_if_wanted(cancer, capsys):
+    X, y = (part[:80] for part in cancer)
+    LinfDistClassifier(**{**QUICK, "max_iter": 20}).fit(X, y)
+    assert capsys.readouterr().out == ""
+    LinfDistClassifier(**{**QUICK, "max_iter": 20}, verbose=True).fit(X, y)
+    assert "update 20 of 20  p inf" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["once", "twice"])
+def test_ctrl_c_leaves_a_fitted_estimator(cancer, monkeypatch, again):
+    X, y = (part[:200] for part in cancer)
+    step, calls = training.Trainer.step, []
+
+    def interrupted(self, state=None):
+        calls.append(self.done)
+        if len(calls) == 40 or (again and len(calls) > 40):
+            raise KeyboardInterrupt
+        return step(self, state)
+
+    monkeypatch.setattr(training.Trainer, "step", interrupted)
+    classifier = LinfDistClassifier(**{**QUICK, "max_iter": 400})
+    with pytest.warns(ConvergenceWarning, match="interrupted after 39 of 400"):
+        classifier.fit(X, y)
+    assert classifier.n_iter_ == (39 if again else 59)
+    assert classifier.certify(X, 0.01).radius.shape == (200,)
+    if not again:
+        assert classifier.score(X, y) > 0.7
+
+
+BAD = {
+    "eps of the estimator": ({"eps": -1}, {}, ["eps = -1"]),
+    "width": ({"width": 0}, {}, ["width = 0", "at least 1"]),
+    "depth": ({"depth": 1}, {}, ["depth = 1", "at least 2"]),
+    "steps": ({"max_iter": 2.5}, {}, ["max_iter = 2.5"]),
+    "outside": ({"outside": "fold"}, {}, ["'clip' or 'error'"]),
+    "one class": ({}, {"y": np.zeros(40)}, ["one class"]),
+    "not finite": ({}, {"X": np.full((40, 2), np.nan)}, ["NaN"]),
+    "infinite": ({}, {"X": np.full((40, 2), np.inf)}, ["infinity"]),
+    "five dimensions": ({}, {"X": np.zeros((40, 2, 2, 2, 2))}, ["(40, 2, 2, 2, 2)"]),
+    "channels first": ({}, {"X": np.zeros((40, 3, 8, 8))}, ["channels", "(40, 3, 8, 8)"]),
+    "continuous labels": ({}, {"y": np.linspace(0, 1, 40)}, ["continuous"]),
+    "more than float64": ({}, {"X": np.zeros((40, 2), np.longdouble)}, ["convert it first"]),
+}
+
+
+@pytest.mark.parametrize(("parameters", "given", "words"), BAD.values(), ids=BAD)
+def test_bad_input_is_refused(parameters, given, words):
+    X = np.random.default_rng(0).random((40, 2))
+    data = {"X": X, "y": np.arange(40) % 2, **given}
+    with pytest.raises((ValueError, TypeError)) as caught:
+        LinfDistClassifier(**{**QUICK, **parameters}).fit(**data)
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("eps", "words"),
+    [
+        (8, "more than 1, the whole range"), ("8", "more than 1"), (-0.1, "negative"), (np.nan, "finite"),
+        (np.full(3, 0.1), "does not fit"), ([0.1, "a"], "array of numbers"), ("many", "not a number"),
+        (np.full(30, 1.5), "more than 1"), (np.full(30, -1.0), "negative"),
+    ],
+)  # fmt: skip
+def test_what_is_no_radius_is_refused(fitted, cancer, eps, words):
+    with pytest.raises((ValueError, TypeError), match=words):
+        fitted.certify(cancer[0][:2], eps)
+
+
+def test_before_fit():
+    for call in ("certify", "predict_certified", "save"):
+        arguments = {"certify": ([[1.0]],), "predict_certified": ([[1.0]], 0.1), "save": ("x",)}[call]
+        with pytest.raises(NotFittedError):
+            getattr(LinfDistClassifier(), call)(*arguments)
+
+
+def test_files(fitted, cancer, tmp_path):
+    X, path = cancer[0], tmp_path / "cancer.safetensors"
+    fitted.save(str(path))
+    loaded = LinfDistClassifier.load(path)
+    assert loaded.get_params() == fitted.get_params()
+    assert loaded.predict(X).tolist() == fitted.predict(X).tolist()
+    assert np.array_equal(loaded.predict_proba(X), fitted.predict_proba(X))
+    assert torch.equal(loaded.certify(X[:40], 0.02).radius, fitted.certify(X[:40], 0.02).radius)
+    assert ld.load(path).classes == 2
+    network = ld.load(path)
+    ld.models.save(network, tmp_path / "bare.safetensors")
+    with pytest.raises(ValueError, match="no classifier"):
+        LinfDistClassifier.load(tmp_path / "bare.safetensors")
+    header = ours.file.read_header(path)["sklearn"]
+    for key, value in (
+        ("span", [-1.0] * 30),
+        ("span", [1e-300] * 30),
+        ("low", [0.0]),
+        ("classes", 3),
+        ("shape", [8, 8]),
+    ):
+        ld.models.save(network, tmp_path / "bad.safetensors", {"sklearn": {**header, key: value}})
+        with pytest.raises(ValueError, match=r"bad\.safetensors"):
+            LinfDistClassifier.load(tmp_path / "bad.safetensors")
+
+
+def test_without_scikit_learn_the_extra_is_named():
+    from ..ops.processes import python
+
+    program = "import sys\nsys.modules['sklearn'] = None\nimport linfdist.sklearn"
+    run = python("-c", program)
+    assert "pip install 'linfdist[sklearn]'" in run.stderr
