@@ -27,6 +27,7 @@ LEFT_OUT = {
     "linfdist certify --exact runs/mnist-0.3/exact.safetensors seven.png > seven.json",
     "linfdist verify seven.json seven.png runs/mnist-0.3/exact.safetensors",
     "linfdist evaluate runs/mnist-0.3/exact.safetensors --attack pgd",
+    "linfdist demo --no-open",  # tests/page
 }
 # As shown, but into a folder of its own, and without minutes of measuring.
 REPLACED = {
