@@ -81,7 +81,8 @@ def certify(
         raise ValueError(f"method = {method!r}: must be one of {', '.join(METHODS)}")
     if isinstance(x, Tensor):
         check_plain(x, "x")
-    rows_of_features = (x.dim() if isinstance(x, Tensor) else np.ndim(x)) == 2
+    features = isinstance(model, PixelNet) and model.shape[1:] == (1, 1)  # of a table
+    rows_of_features = features and (x.dim() if isinstance(x, Tensor) else np.ndim(x)) == 2
     if not isinstance(x, Tensor):
         x = _from_array(model, x)
     elif rows_of_features:
