@@ -129,8 +129,11 @@ def test_all_ways_to_say_eps():
     net, x = two_classes(0.0, 1.0), torch.full((1, 1, 1, 1), 0.25)
     for eps in ("1/8", "0.125", 0.125, Fraction(1, 8), torch.tensor(0.125), torch.full((1, 1, 1, 1), 0.125)):
         assert ld.certify(net, x, eps).certified.item()
-    for eps in ("1", 1, 7.5, "1e5", Fraction(3)):
+    for eps in ("1", 1, Fraction(1)):
         assert not ld.certify(net, x, eps).certified.item()
+    for eps in ("8", 7.5, "1e5", Fraction(3), torch.tensor(8.0)):
+        with pytest.raises(ValueError, match="1, in pixels of"):
+            ld.certify(net, x, eps)
     assert ld.certify(net, x, None).certified is None
 
 

@@ -83,7 +83,7 @@ class PixelNet(Contract):
 
     def features(self, x: Tensor, p: float | Tensor = math.inf) -> Tensor:
         """What the last part of the network sees (B, F), of images (B, C, H, W), or of rows (B, C) of features."""
-        x = x[:, :, None, None] if x.dim() == 2 else x
+        x = x[:, :, None, None] if x.dim() == 2 and self.shape[1:] == (1, 1) else x
         self.check_images(x)
         return self.body(x, p)
 
