@@ -131,7 +131,7 @@ def draw(rows: Sequence[Mapping[str, Any]]) -> None:
     panels[0].set_ylabel("accuracy, %")
     figure.supxlabel("ε, as a share of each feature's range", fontsize=9)
     handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
+    figure.legend(handles, labels, loc="outside upper center", ncols=4, frameon=False, fontsize=8)
     PICTURE.parent.mkdir(exist_ok=True)
     figure.savefig(PICTURE, dpi=150, metadata={"Software": None})
 
