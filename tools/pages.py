@@ -198,9 +198,9 @@ def news_block(results: Results) -> str:
         f"**Beyond the paper's plain CIFAR-10 network, on CPU cores.** `{card.name}` is proved at ε = {card.eps} "
         f"for **{down(written(card.certified), 2)} %** of the test images (clean: {nearest(card.clean, 2)} %), after "
         f"{card.hours:g} hours of training in all on {card.machine} ({card.date}); the paper's plain network for "
-        f"{paper} %, after 800 epochs of 19.7 s on an RTX 3090, 4.4 hours (its Tables 1, 4 and 6). The caveat: our loss is "
-        "the authors' later one ([ICLR 2022](https://arxiv.org/abs/2110.06850)), which they too report better numbers "
-        f"with, of far wider networks. `{command(recipe)}`{first}."
+        f"{paper} %, after 800 epochs of 19.7 s on an RTX 3090, 4.4 hours (its Tables 1, 4 and 6). The caveat: our "
+        "loss is the authors' later one ([ICLR 2022](https://arxiv.org/abs/2110.06850)), which they too report better "
+        f"numbers with, of far wider networks. `{command(recipe)}`{first}."
     )
 
 
