@@ -26,5 +26,7 @@ def chromium() -> Iterator[Browser]:
         raise NoBrowser("no Chromium on this machine: install it, on Debian by `apt-get install chromium`")
     with sync_playwright() as driver:
         running = driver.chromium.launch(executable_path=found, args=FLAGS)
-        yield running
-        running.close()
+        try:
+            yield running
+        finally:
+            running.close()

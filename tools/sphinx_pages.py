@@ -3,7 +3,6 @@
 import contextlib
 import inspect
 import re
-from pathlib import Path
 from typing import Any
 
 from . import ROOT
@@ -27,7 +26,7 @@ def _read_root_page(app: Any, name: str, source: list[str]) -> None:
     """Put the root's file before what the page itself says: it is written once, and its links hold on both sides."""
     if name in PAGES:
         text = (ROOT / PAGES[name]).read_text(encoding="utf-8")
-        source[0] = root_page(text) + "\n" + without_missing(source[0], app.srcdir)
+        source[0] = root_page(text) + "\n" + source[0]
 
 
 def root_page(text: str) -> str:
@@ -40,12 +39,6 @@ def root_page(text: str) -> str:
         return f"{link[1]}{page}{mark}{anchor}"
 
     return _LINK.sub(turned, text)
-
-
-def without_missing(text: str, folder: Path) -> str:
-    """Leave out the lines of the navigation that end in a star and name no page: such a page may be written later."""
-    lines = text.splitlines(keepends=True)
-    return "".join(line for line in lines if not line.endswith("*\n") or any(folder.glob(f"{line.strip()}.md")))
 
 
 def _process_docstring(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:

@@ -257,7 +257,7 @@ def write(root: Path, parts: Sequence[str]) -> None:
     for name, content in draw(results).items():
         write_atomically(root / "docs" / "images" / f"{name}.png", content)
     page = root / "docs" / "theory.md"
-    write_atomically(page, fill(page.read_text(encoding="utf-8"), table(results)))
+    write_atomically(page, fill(page.read_text(encoding="utf-8"), table(results), "docs/theory.md"))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -14,7 +14,7 @@ _EXAMPLES = "a decimal such as 0.3 or a fraction such as 8/255"
 
 
 def parse_eps(text: str | float | Fraction, *, name: str = "eps", at_most: int = 1) -> Fraction:
-    """The exact value of a radius in pixels of [0, 1], between 0 and `at_most`.
+    """The exact value of a radius on the 0–1 intensity scale, between 0 and `at_most`.
 
     Text means what it says: "0.3" is 3/10, "8/255" is 8/255, "8.8/255" is 44/1275. A Python float means its exact
     binary value: 0.3 is 5404319552844595/18014398509481984. ValueError says what is wrong and what is allowed.
@@ -32,7 +32,9 @@ def parse_eps(text: str | float | Fraction, *, name: str = "eps", at_most: int =
     if not 0 <= value <= at_most:
         side = "negative" if value < 0 else f"more than {at_most}"
         levels = f"; {value} levels of 255 are {value}/255" if value.denominator == 1 and 1 < value <= 255 else ""
-        raise ValueError(f"{name} = {text!r}: is {side}; must be between 0 and {at_most}, in pixels of [0, 1]{levels}")
+        raise ValueError(
+            f"{name} = {text!r}: is {side}; must be between 0 and {at_most}, on the 0–1 intensity scale{levels}"
+        )
     return value
 
 

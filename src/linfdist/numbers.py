@@ -23,7 +23,9 @@ def round_down(exact: Fraction) -> float:
 
 
 def down(value: Fraction | float, digits: int) -> str:
-    """Format what is proved: the largest decimal with that many digits that is not above `value`."""
+    """Format what is proved: the largest decimal with that many digits that is not above `value`; infinity is ∞."""
+    if value == math.inf:
+        return "∞"
     return _text(Fraction(value) * 10**digits // 1, digits)
 
 

@@ -65,6 +65,9 @@ def test_width_and_depth():
         (lambda: plain(clip=[0.2, 0.8]), "Clip"),
         (lambda: torch.nn.Linear(2, 2), "a Linear has no ReLU form"),
         (lambda: ld.exact.freeze(with_head()), "with a head"),
+        (lambda: ld.exact.freeze(plain(pool=[2])), "clip, pool or several"),
+        (lambda: ld.exact.freeze(plain(per_class=2)), "clip, pool or several"),
+        (lambda: ld.exact.freeze(plain(clip=[0.2, 0.8])), "clip, pool or several"),
         (lambda: "mnist-0.3", "a str has no ReLU form"),
     ],
 )

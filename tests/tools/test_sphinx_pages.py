@@ -1,7 +1,7 @@
 """Pages of the root, docstrings and the reference, without building the site (`make docs` does that)."""
 
 import linfdist as ld
-from tools.sphinx_pages import PAGES, root_page, to_rst, without_missing
+from tools.sphinx_pages import PAGES, root_page, to_rst
 
 from ..ops.processes import ROOT
 
@@ -17,11 +17,6 @@ def test_pages_of_the_root_exist():
     for page, file in PAGES.items():
         assert (ROOT / file).is_file()
         assert (ROOT / "docs" / f"{page}.md").is_file()
-
-
-def test_pages_that_may_be_written_later(tmp_path):
-    (tmp_path / "there.md").write_text("")
-    assert without_missing("a\nthere*\nlater*\nb\n", tmp_path) == "a\nthere*\nb\n"
 
 
 def test_entries_become_args():

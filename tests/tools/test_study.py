@@ -1,6 +1,5 @@
 """Experiments are kept once, with what was changed, and only if their numbers are of held-out images."""
 
-import functools
 import shutil
 
 import pytest
@@ -18,7 +17,7 @@ def runs(digits, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     small = recipes.load("digits-quick").override({"width": 16, "epochs": 2, "lr": 0.05})
     for name, recipe in {"held-out": small.override({"holdout": 200, "seed": 4}), "seen": small}.items():
-        train(recipe, folder / name, data_dir=digits, quiet=True, evaluate=functools.partial(watch, eps=recipe.eps))
+        train(recipe, folder / name, data_dir=digits, quiet=True, evaluate=watch(recipe))
     return folder
 
 

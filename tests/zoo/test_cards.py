@@ -117,7 +117,7 @@ def test_curves_claim_no_more_than_is_proved(zoo, digits):
 @pytest.mark.timeout(4 * 3600)
 @pytest.mark.parametrize("name", package_zoo.names())
 def test_every_card_of_the_package(name, tmp_path):
-    if SHARED.is_file():  # where this machine has it: TinyImageNet's server may be out of reach
+    if SHARED.is_file():  # TinyImageNet's server may be out of reach
         place = data.data_root() / "tinyimagenet"
         place.mkdir(parents=True, exist_ok=True)
         if not (place / SHARED.name).exists():

@@ -80,7 +80,7 @@ def check(network: PixelNet, x: Tensor, y: Tensor, eps: Fraction | Sequence[Frac
         if not isinstance(radius, Fraction):
             raise TypeError(f"eps = {radius!r}: must be a Fraction: linfdist.eps.parse_eps makes one")
         if not 0 <= radius <= 1:
-            raise ValueError(f"eps = {radius}: must be between 0 and 1, in pixels of [0, 1]")
+            raise ValueError(f"eps = {radius}: must be between 0 and 1, on the 0–1 intensity scale")
     if not isinstance(eps, Fraction) and len(radii) != len(x):
         raise ValueError(f"eps holds {len(radii)} radii for {len(x)} images: give one Fraction, or one for each image")
 

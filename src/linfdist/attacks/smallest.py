@@ -32,7 +32,7 @@ def smallest(
     bounds the robust radius from above; a failure proves nothing.
     """
     if not 0 < start <= 1:
-        raise ValueError(f"start = {start}: must be above 0 and at most 1, in pixels of [0, 1]")
+        raise ValueError(f"start = {start}: must be above 0 and at most 1, on the 0–1 intensity scale")
     if rounds < 1:
         raise ValueError(f"rounds = {rounds}: must be at least 1")
     attack = attack or Strong(stages=STAGES[:4])

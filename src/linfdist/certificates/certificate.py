@@ -36,8 +36,9 @@ class Certificate:
     It has a length, one entry per image, and `proof[2]`, `proof[:5]` and `proof[mask]` are certificates of those.
 
     prediction: (B,) int64.
-    radius: (B,) float64, on the 0–1 intensity scale and rounded down: the prediction is the same for every image of
-        [0, 1] in the closed ball of that radius; 0 where nothing is proved.
+    radius: (B,) float64, on the 0–1 intensity scale (of a `LinfDistClassifier`: in units of its `scale_`) and rounded
+        down: the prediction is the same for every image of [0, 1] in the closed ball of that radius; 0 where nothing is
+        proved.
     certified: (B,) bool: the prediction is the same for every image of [0, 1] in the closed eps-ball, and is y if y was
         given. None if eps was None.
     domain: the sha256 of the domain of an exact network that was frozen for some images only: then all of this is about

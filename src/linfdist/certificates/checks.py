@@ -157,4 +157,4 @@ def check_eps(eps: Tensor, x: Tensor) -> None:
     if wrong.any():
         raise ValueError(f"eps must be finite and not negative, got {eps[wrong][0].item()!r}")
     if (eps > 1).any():
-        raise ValueError(f"eps must be at most 1, in pixels of [0, 1], got {eps.max().item()!r}")
+        raise ValueError(f"eps must be at most 1, on the 0–1 intensity scale, got {eps.max().item()!r}")

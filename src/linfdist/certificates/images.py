@@ -25,7 +25,7 @@ class TakesImages(Protocol):
 
 @dataclass(frozen=True)
 class CertifiedImage:
-    """The class of an image file and the radius that is proved, in pixels of [0, 1].
+    """The class of an image file and the radius that is proved, on the 0–1 intensity scale.
 
     eps, certified: the radius that was asked for, as text, and whether the class is proved within it; None if no
     radius was asked for. name: the class in words, if known.

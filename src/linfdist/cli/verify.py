@@ -23,7 +23,7 @@ def verify(
         bool, typer.Option("--proved", help="Ask the checker that was proved correct, too; `make prove` builds it.")
     ] = False,
 ) -> None:
-    """Compute a certificate again, with numpy alone and in a few lines, and compare; exit code 1 where it is wrong.
+    """Compute a certificate again, with numpy alone, and compare; exit code 1 where it is wrong.
 
     With --proved, a second program computes it again: one whose soundness is a theorem that Coq has checked.
 

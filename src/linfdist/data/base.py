@@ -52,7 +52,7 @@ class Dataset:
 class Info:
     """The constants of a data set.
 
-    `mean` is per channel and `std` one scalar, both in pixels of [0, 1]: with one scalar the ℓ∞ ball stays a ball.
+    `mean` is per channel and `std` one scalar, both on the 0–1 intensity scale: with one scalar the ℓ∞ ball stays one.
     """
 
     name: str

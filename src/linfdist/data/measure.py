@@ -26,7 +26,7 @@ def measure(train: Dataset, title: str, test: int = 0) -> Info:
 
 
 def _moments(images: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the mean and variance of each channel, in pixels of [0, 1]."""
+    """Return the mean and variance of each channel, on the 0–1 intensity scale."""
     if images.dtype != torch.uint8:
         channels = images.transpose(0, 1).flatten(1)
         mean = torch.stack([channel.double().mean() for channel in channels])

@@ -22,8 +22,8 @@ def certify_exact(
     """Certify 8-bit images, uint8 (B, C, H, W), by an exact network.
 
     Proofs are about all images of the network's domain in the closed ball, those between the 8-bit levels included.
-    Radii are in pixels of [0, 1], rounded down to float64. Boxes know whole levels only, so a radius may be one level
-    less than the one that `certified` speaks of, but never below eps where that is certified.
+    Radii are on the 0–1 intensity scale, rounded down to float64. Boxes know whole levels only, so a radius may be one
+    level less than the one that `certified` speaks of, but never below eps where that is certified.
     """
     if method not in METHODS or (method == "margin" and network.head is not None):
         able = METHODS if network.head is None else ("box",)

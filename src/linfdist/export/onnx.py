@@ -44,7 +44,7 @@ def to_onnx(network: PixelNet, path: str | Path, chunk: int = CHUNK) -> None:
     outputs = [Value("logits", torch.float32, (network.classes,), "the largest one is the prediction")]
     if network.readout.lipschitz is not None:
         _radius(graph, network, network.readout.lipschitz)
-        meaning = "certified l_inf radius in pixels of [0, 1], a closed ball; 0 where nothing is proved"
+        meaning = "certified l_inf radius on the 0–1 intensity scale, a closed ball; 0 where nothing is proved"
         outputs.append(Value("radius", torch.float64, (), meaning))
     metadata = {"linfdist": json.dumps({"config": network.config})}
     images = Value("images", torch.float32, network.shape, "pixels in [0, 1]")

@@ -2,7 +2,8 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from inspect import signature
 from typing import Any
 
@@ -99,6 +100,16 @@ class PixelNet(Contract):
         for tensor in (*self.parameters(), *self.buffers()):
             return tensor
         raise TypeError(f"a {type(self).__name__} without any parameter or buffer has no precision to compute in")
+
+    @contextmanager
+    def in_eval_mode(self) -> Iterator[None]:
+        """Be in eval mode for a while, and in the mode of before afterwards."""
+        training = self.training
+        self.eval()
+        try:
+            yield
+        finally:
+            self.train(training)
 
     def from_bytes(self, images: Tensor) -> Tensor:
         """Turn 8-bit images into the pixels in [0, 1] that the network takes, in its precision and on its device."""

@@ -1,8 +1,7 @@
 """Larger networks that compute the same: starts for the training of deeper and wider ones. At p = inf only."""
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any, cast
 
 import torch
@@ -90,7 +89,7 @@ def add_head(network: PixelNet, hidden: int, images: Tensor | None = None) -> Pi
     added.weight[neurons] = last.weight
     whole = Box(last.weight.new_zeros(1, *network.shape), last.weight.new_ones(1, *network.shape))
     x = (whole.lower + whole.upper) / 2 if images is None else images
-    with _in_eval_mode(network):
+    with network.in_eval_mode():
         logits, lower, upper = network(x), *network.forward_box(whole)
         means = added(network.features(x)).mean(0)[neurons]
     if shift is not None:
@@ -214,26 +213,14 @@ def _pass_on(body: Stack, reach: float, noise: float = 0.0) -> None:
 def _last_layer(body: Stack) -> tuple[DistLinear, MeanShift | None]:
     """The last dist layer of a body, and the shift after it, if there is one."""
     layers = list(body)
-    last = layers[-1]
-    return [layer for layer in layers if isinstance(layer, DistLinear)][-1], last if isinstance(
-        last, MeanShift
-    ) else None
-
-
-@contextmanager
-def _in_eval_mode(network: PixelNet) -> Iterator[None]:
-    training = network.training
-    network.eval()
-    try:
-        yield
-    finally:
-        network.train(training)
+    shift = layers[-1] if isinstance(layers[-1], MeanShift) else None
+    return [layer for layer in layers if isinstance(layer, DistLinear)][-1], shift
 
 
 def _range(network: PixelNet) -> float:
     """The largest |feature| over all images of [0, 1], or somewhat more."""
     shape = (1, *network.shape)
     weight = network.any_tensor
-    with _in_eval_mode(network):
+    with network.in_eval_mode():
         box = network.features_box(Box(weight.new_zeros(shape), weight.new_ones(shape)))
     return max(float(side.abs().max()) for side in box)

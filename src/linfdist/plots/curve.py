@@ -1,5 +1,6 @@
 """From rows to curves: pure functions, exact counts."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -17,7 +18,7 @@ def curve(rows: Sequence[Row], eps: Fraction, *, margin: bool = False) -> tuple[
     if not margin:
         radii = [max(row.radius, float(eps)) if row.certified else row.radius for row in rows if row.correct]
     xs, ys = [0.0], [100 * len(radii) / len(rows)]
-    steps = sorted(set(radii) - {0.0})
+    steps = sorted(set(radii) - {0.0, math.inf})  # what nothing changes counts at every radius
     at_least, ordered = 0, sorted(radii)
     for radius in steps:
         while ordered[at_least] < radius:

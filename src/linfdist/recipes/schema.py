@@ -67,7 +67,7 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Recipe(BaseModel):
-    """Everything that decides a training run. Radii and thresholds are exact text, in pixels of [0, 1]."""
+    """Everything that decides a training run. Radii and thresholds are exact text, on the 0–1 intensity scale."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 

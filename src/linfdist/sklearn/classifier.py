@@ -186,7 +186,8 @@ class LinfDistClassifier(ClassifierMixin, BaseEstimator):
         radius = self._radii(x, inputs, look.radius)
         if certified is not None and ball is not None and ball.ndim == 0:
             radius = radius.clamp(min=float(ball)).where(certified, radius)  # that one was proved, too
-        return Certificate(look.prediction, radius, certified)
+        stated = parse_eps(eps, at_most=LARGEST_EPS) if isinstance(eps, str | int | float | Fraction) else None
+        return Certificate(look.prediction, radius, certified, eps=stated)
 
     def predict_certified(self, X: Any, eps: Eps, abstain: Any = -1) -> NDArray[Any]:
         """The class of each sample where it is proved at `eps`, and `abstain` elsewhere."""

@@ -43,11 +43,10 @@ class Settings:
 
 @dataclass(frozen=True)
 class Trained:
-    """The network, how many updates it has had, and whether the user stopped them."""
+    """The network, and how many updates it has had."""
 
     network: PixelNet
     steps: int
-    interrupted: bool
 
 
 def train(x: Tensor, y: Tensor, classes: int, settings: Settings) -> Trained:
@@ -72,11 +71,9 @@ def train(x: Tensor, y: Tensor, classes: int, settings: Settings) -> Trained:
         given={},
     )  # fmt: skip
     trainer = Trainer(recipe, dataset, replace(info, std=max(info.std, 2.0**-20)))
-    interrupted = False
     try:
         _steps(trainer, settings.verbose)
     except KeyboardInterrupt:
-        interrupted = True
         warnings.warn(
             f"the training was interrupted after {trainer.done} of {trainer.total} updates; "
             "the classifier is usable, but could be better",
@@ -85,7 +82,7 @@ def train(x: Tensor, y: Tensor, classes: int, settings: Settings) -> Trained:
         )
         _shorten(trainer)
     trainer.check_weights()
-    return Trained(trainer.finish(), trainer.done, interrupted)
+    return Trained(trainer.finish(), trainer.done)
 
 
 def _steps(trainer: Trainer, verbose: bool) -> None:

@@ -50,7 +50,8 @@ class Domain:
     def side(self) -> float:
         """The smallest power of two that no interval is longer than."""
         longest = max(high - low for low, high in zip(self.lower, self.upper, strict=True))
-        return 2.0 ** math.ceil(math.log2(longest))
+        mantissa, exponent = math.frexp(longest)  # a logarithm would be rounded
+        return math.ldexp(1.0, exponent - (mantissa == 0.5))
 
     @property
     def size(self) -> float:

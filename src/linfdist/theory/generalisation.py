@@ -22,7 +22,7 @@ BELOW = 1 - 2.0**-20  # δ must be below what it is compared with
 class RobustErrorBound:
     """The terms of Theorem 4.2; `bound` is their sum, and says nothing if it is 1 or more.
 
-    n: images; r: the radius, in pixels of [0, 1]; delta: how likely the bound may fail.
+    n: images; r: the radius, on the 0–1 intensity scale; delta: how likely the bound may fail.
     margin: the δ in (0, 1] with the smallest sum, in pixels; if no sum is below 1, the δ that needs the fewest images.
     margin_error: the share of images that are wrong, or whose certified radius (by the margin) is not above δ + r.
     vc: a bound of the VC dimension (Lemmas A.6 to A.8); vc_fully_connected: that of the paper's ReLU network.
@@ -63,7 +63,7 @@ def robust_error_bound(
     on them, has a larger probability that a new image can be changed by up to r so that it is not classified right.
 
     model: a network of dist layers that has a ReLU form (`to_relu`), in eval mode; images (N, C, H, W) in [0, 1] that
-    it was trained on, in its precision; labels (N,); r in pixels of [0, 1]; delta in (0, 1).
+    it was trained on, in its precision; labels (N,); r on the 0–1 intensity scale; delta in (0, 1).
 
     Lemma by lemma, with h(x, y) half the lead of class y, in pixels, which is 1-Lipschitz:
 

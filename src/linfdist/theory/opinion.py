@@ -37,7 +37,7 @@ class Opinion:
 
 @torch.no_grad()
 def second_opinion(network: ReluNet, images: Tensor, eps: str | float | Fraction, method: str = "crown") -> Opinion:
-    """Bound the leads over the ball of radius eps around each image, within [0, 1]; eps in pixels of [0, 1].
+    """Bound the leads over the ball of radius eps around each image, within [0, 1]; eps on the 0–1 intensity scale.
 
     method: "ibp" pushes intervals through all layers (Appendix B); "crown" bounds every neuron by linear functions of
     the pixels, back through all layers, and keeps the better of the two. CROWN takes time and memory that grow with the
@@ -48,7 +48,7 @@ def second_opinion(network: ReluNet, images: Tensor, eps: str | float | Fraction
 
 @torch.no_grad()
 def opinion_radius(network: ReluNet, images: Tensor, method: str = "crown") -> Tensor:
-    """The largest radius at which the method proves the prediction, in pixels of [0, 1]: (B,) float64."""
+    """The largest radius at which the method proves the prediction, on the 0–1 intensity scale: (B,) float64."""
     bounds = _bounds(method)
 
     def proves(rows: Tensor, eps: Tensor) -> Tensor:

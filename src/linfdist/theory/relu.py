@@ -151,6 +151,8 @@ def _(model: PixelNet) -> ReluNet:
 def _(model: FrozenNet) -> ReluNet:
     if model.head is not None:
         raise TypeError("an exact network with a head has no ReLU form: its tanh is not piecewise linear")
+    if model.stem.clip is not None or model.stem.pool is not None or model.count > 1:
+        raise TypeError("an exact network with clip, pool or several neurons per class has no ReLU form here")
     if not model.whole_cube:
         raise ValueError("the network was frozen for some images only: freeze it for all, which needs no domain")
     layers = [_Layer.sparse(layer.mask, layer.weight.double(), layer.bias.double()) for layer in model.layers]

@@ -47,7 +47,7 @@ def write_vnnlib(network: ReluNet, path: str | Path, image: Tensor, eps: str | f
     """Write the property "some image within eps has a class other than `label`" as a VNN-LIB file.
 
     A verifier that answers `unsat` has proved the class on the ball, within [0, 1]. image (C, H, W): as the network
-    takes it; eps in pixels of [0, 1]. The ball is rounded outwards.
+    takes it; eps on the 0–1 intensity scale. The ball is rounded outwards.
     """
     if not 0 <= label < network.classes:
         raise ValueError(f"label = {label}: must be a class between 0 and {network.classes - 1}")

@@ -104,9 +104,8 @@ def worst_logits(network: DistNet, x: Tensor, y: Tensor, eps: float) -> Tensor:
     So the label has the largest of these bounds only if no image of the box is misclassified. The shifts are those of
     eval mode: there is no mean over a batch of boxes.
     """
-    training = network.training
-    lower, upper = network.eval().forward_box(Box((x - eps).clamp(min=0), (x + eps).clamp(max=1)))
-    network.train(training)
+    with network.in_eval_mode():
+        lower, upper = network.forward_box(Box((x - eps).clamp(min=0), (x + eps).clamp(max=1)))
     return upper.scatter(1, y[:, None], lower.gather(1, y[:, None]))
 
 

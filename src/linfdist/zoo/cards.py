@@ -25,7 +25,7 @@ class Survivors(_Strict):
 
 
 class Card(_Strict):
-    """All that is known of a network: exact percentages of all `n` test images; eps is text, in pixels of [0, 1]."""
+    """All that is known of a network: exact percentages of all `n` test images; eps is text, on the 0–1 intensity scale."""
 
     name: str = Field(pattern=NAME)
     data: str

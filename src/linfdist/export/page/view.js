@@ -27,7 +27,7 @@ export function cut(above, below, digits) {
   return `${scaled < 0 ? "−" : ""}${text.slice(0, text.length - digits)}.${text.slice(text.length - digits)}`;
 }
 
-/** How many levels, in words, and in pixels of [0, 1], cut off. @param {number} levels @returns {string} */
+/** How many levels, in words, and on the 0–1 intensity scale, cut off. @param {number} levels @returns {string} */
 export function inWords(levels) {
   return `${levels} ${levels === 1 ? "level" : "levels"} of 255 (${cut(levels, 255, 4)})`;
 }
