@@ -25,7 +25,7 @@ class Survivors(_Strict):
 
 
 class Card(_Strict):
-    """All that is known of a network: exact percentages of all `n` test images; eps is text, on the 0–1 intensity scale."""
+    """All that is known of a network: exact percentages of all `n` test images; eps is text."""
 
     name: str = Field(pattern=NAME)
     data: str
