@@ -156,5 +156,5 @@ def test_news_are_of_the_card(root):
     results = replace(read(root / "results", root / "none"), cards=[each], sizes={each.name: 1})
     text = readme(root, results)
     assert "is proved at ε = 8/255 for **34.01 %** of the test images" in text
-    assert "1.2 hours of training on an abacus (2026-11-16); the paper's plain network for 33.30 %" in text
+    assert "1.2 hours of training in all on an abacus (2026-11-16); the paper's plain network for 33.30 %" in text
     assert "`linfdist train cifar10-quick`." in text

@@ -111,7 +111,13 @@ def fold_distances(model: PixelNet) -> Folded:
         model.readout.fold(folded)
     except TypeError as error:
         raise TypeError(f"a {type(model).__name__} with other parts than plain dist layers: {error}") from None
+    _check_distances_alone(folded.clip is not None or bool(folded.pool) or folded.per_class > 1)
     return folded
+
+
+def _check_distances_alone(averages: bool) -> None:
+    if averages:
+        raise TypeError("a network with clip, pool or several neurons per class has other parts than plain dist layers")
 
 
 def neuron_widths(inputs: int) -> list[int]:
@@ -151,8 +157,7 @@ def _(model: PixelNet) -> ReluNet:
 def _(model: FrozenNet) -> ReluNet:
     if model.head is not None:
         raise TypeError("an exact network with a head has no ReLU form: its tanh is not piecewise linear")
-    if model.stem.clip is not None or model.stem.pool is not None or model.count > 1:
-        raise TypeError("an exact network with clip, pool or several neurons per class has no ReLU form here")
+    _check_distances_alone(model.stem.clip is not None or model.stem.pool is not None or model.count > 1)
     if not model.whole_cube:
         raise ValueError("the network was frozen for some images only: freeze it for all, which needs no domain")
     layers = [_Layer.sparse(layer.mask, layer.weight.double(), layer.bias.double()) for layer in model.layers]
