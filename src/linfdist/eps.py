@@ -2,7 +2,7 @@
 
 import math
 import re
-from decimal import Decimal
+from decimal import ROUND_DOWN, Context, Decimal
 from fractions import Fraction
 from numbers import Real
 
@@ -10,6 +10,7 @@ _DECIMAL = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _NUMBER = re.compile(rf"({_DECIMAL})(?:\s*/\s*({_DECIMAL}))?")
 _MAX_LENGTH = 100
 _MAX_EXPONENT = 400  # beyond every float64; keeps "1e-999999999" from filling the memory
+_SIX_DIGITS = Context(prec=6, rounding=ROUND_DOWN)
 _EXAMPLES = "a decimal such as 0.3 or a fraction such as 8/255"
 
 
@@ -39,11 +40,13 @@ def parse_eps(text: str | float | Fraction, *, name: str = "eps", at_most: int =
 
 
 def in_words(eps: Fraction) -> str:
-    """The shortest text that means just this number: 0.3, 8/255; of long fractions, the nearest decimal."""
+    """The shortest text that means just this number: 0.3, 8/255; long fractions are cut off, and never rounded up."""
     decimal = f"{float(eps):g}"
-    if Fraction(decimal) == eps or eps.denominator > 10**6:
+    if Fraction(decimal) == eps:
         return decimal
-    return f"{eps.numerator}/{eps.denominator}"
+    if eps.denominator <= 10**6:
+        return f"{eps.numerator}/{eps.denominator}"
+    return f"{_SIX_DIGITS.divide(Decimal(eps.numerator), Decimal(eps.denominator)):f}"
 
 
 def _from_text(text: str, name: str) -> Fraction:

@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
@@ -54,6 +54,13 @@ def replacing(path: Path) -> Iterator[Path]:
         raise OSError(*_reason(error), os.fspath(path)) from None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def check_apart(target: Path, inputs: Iterable[Path]) -> None:
+    """Raise ValueError if writing to `target` would destroy one of the files that are read."""
+    for each in inputs:
+        if target.exists() and each.exists() and target.samefile(each):
+            raise ValueError(f"{target} is one of the files that are read: choose another file to write to")
 
 
 def check_writable(path: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 from fractions import Fraction
 
+import numpy as np
 import pytest
 import torch
 
@@ -61,3 +62,37 @@ def test_a_certificate_knows_its_eps():
 def test_a_data_set_shows_itself_briefly():
     images, labels = torch.zeros(1200, 1, 8, 8, dtype=torch.uint8), torch.zeros(1200, dtype=torch.int64)
     assert repr(Dataset("mine", images, labels, ("a", "b"))) == "<Dataset mine: 1,200 images of 1×8×8, 2 classes>"
+
+
+def test_infinite_radii_and_long_fractions_are_never_rounded_up():
+    proof = Certificate(torch.tensor([1]), torch.tensor([float("inf")]), None)
+    assert proof.summary() == "1 image, radius ∞"
+    for eps in (0.0299999999, 0.0699999999, 1e-9 / 3):
+        said = Certificate(PROOF.prediction, PROOF.radius, PROOF.certified, eps=Fraction(eps)).summary()
+        stated = said.split(" at ")[1].split(",")[0]
+        assert Fraction(eps) * Fraction(99999, 100000) < Fraction(stated) <= Fraction(eps)
+
+
+def test_every_kind_of_index():
+    assert PROOF[np.int64(2)].prediction.tolist() == PROOF[torch.tensor(2)].prediction.tolist() == [1]
+    assert PROOF[::-1].prediction.tolist() == [1, 2, 7]
+    assert len(PROOF[[]]) == 0
+    for index in (True, 2.5, "a", None, [0.5]):
+        with pytest.raises(TypeError, match="an index must be"):
+            PROOF[index]
+
+
+def test_a_radius_for_each_number_of_an_array_goes_where_the_number_goes():
+    """Channels last, gray, and rows: the array is moved, and its radii with it."""
+    torch.manual_seed(0)
+    network = DistNet((1, 6, 6), 3, 40, 2, [0.5], 0.5).eval()
+    x, eps = np.random.default_rng(0).random((30, 6, 6, 1), dtype=np.float32), np.zeros((6, 1))
+    eps[0] = eps[1] = 1.0  # columns
+    whole = torch.zeros(1, 1, 1, 6, dtype=torch.float64)
+    whole[..., :2] = 1.0
+    expected = ld.certify(network, torch.tensor(x).permute(0, 3, 1, 2), whole)
+    assert 0 < int(expected.certified.sum()) < 30
+    for given, radii in ((x, eps), (x, np.broadcast_to(eps, x.shape)), (x[..., 0], eps[:, 0]), (x, torch.tensor(eps))):
+        assert torch.equal(ld.certify(network, given, radii).certified, expected.certified)
+    with pytest.raises(ValueError, match=r"eps of shape \(5, 1\) does not broadcast to x \(30, 6, 6, 1\)"):
+        ld.certify(network, x, np.zeros((5, 1)))

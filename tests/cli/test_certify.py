@@ -163,3 +163,23 @@ def test_a_run_of_resized_photographs_travels(tmp_path, monkeypatch):
     assert "dark" in result.output
     assert "resized to 6 × 6: radii are about the resized pixels, not the files" in result.output
     assert CliRunner().invoke(app, ["evaluate", "moved", "--data", "../gone", "--limit", "4"]).exit_code == 0
+
+
+def test_what_is_read_is_not_written_over(certify, run_folder, tmp_path):
+    image, network = tmp_path / "few" / "0.png", run_folder / "model.safetensors"
+    exact = tmp_path / "exact.safetensors"
+    ld.exact.save(ld.exact.freeze(models.load(run_folder)), exact)
+    before = [path.read_bytes() for path in (image, network, exact)]
+    run = CliRunner()
+    results = [
+        certify(image, "--json", image),
+        run.invoke(app, ["certify", str(exact), str(image), "--exact", "--json", str(exact)]),
+        run.invoke(app, ["certify", str(exact), str(image), "--exact", "--json", str(image)]),
+        run.invoke(
+            app, ["export", str(network), "--format", "exact", "--domain", *[str(image)] * 2, "--out", str(image)]
+        ),
+    ]
+    for result in results:
+        assert result.exit_code == 1
+        assert "choose another file to write to" in result.stderr
+    assert [path.read_bytes() for path in (image, network, exact)] == before

@@ -194,3 +194,36 @@ def test_without_scikit_learn_the_extra_is_named():
     program = "import sys\nsys.modules['sklearn'] = None\nimport linfdist.sklearn"
     run = python("-c", program)
     assert "pip install 'linfdist[sklearn]'" in run.stderr
+
+
+def test_whatever_abstains_is_no_class(cancer):
+    X, _ = cancer
+    labels = np.where(np.arange(40) % 2, 2.0**53, 0.0)
+    model = LinfDistClassifier(**QUICK | {"max_iter": 10}).fit(X[:40], labels)
+    unsure = ~model.certify(X[:40], 0.9).certified.numpy()
+    assert unsure.any()
+    assert set(model.predict_certified(X[:40], 0.9, abstain=2**53 + 1)[unsure]) == {2**53 + 1}
+    small = LinfDistClassifier(**QUICK | {"max_iter": 10}).fit(X[:40], (labels > 0).astype(np.int8))
+    assert set(small.predict_certified(X[:40], 0.9, abstain=300)) <= {0, 1, 300}
+
+
+def test_labels_are_counted_one_by_one(fitted, cancer):
+    X, y = (part[300:360] for part in cancer)
+    right = fitted.certified_score(X, y, 0.01)
+    with pytest.warns(Warning, match="column-vector"):
+        assert fitted.certified_score(X, y[:, None], 0.01) == right
+    with pytest.raises(ValueError, match="1 labels for 60 samples"):
+        fitted.certified_score(X, y[:1], 0.01)
+    with pytest.raises(ValueError, match="whole numbers above"):
+        fitted.certify(X, np.full(X.shape[1], 2**53 + 1))
+
+
+def test_parameters_of_numpy_and_scales_that_round(cancer, tmp_path):
+    X, y = cancer
+    rng = np.random.default_rng(0)
+    for _ in range(40):
+        scale = [np.float32(each) for each in rng.random(3) + 0.1]
+        model = LinfDistClassifier(scale=scale, outside="error", width=np.int64(4), max_iter=np.int64(1))
+        model.fit(X[:20, :3], y[:20]).predict(X[:20, :3])
+    model.save(tmp_path / "file")
+    assert (LinfDistClassifier.load(tmp_path / "file").predict(X[:20, :3]) == model.predict(X[:20, :3])).all()

@@ -1,6 +1,8 @@
 """The public face: what is proved about a network's predictions on a batch of images."""
 
+import contextlib
 import itertools
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -59,11 +61,7 @@ class Certificate:
 
     def __getitem__(self, index: int | slice | Sequence[int] | Tensor) -> "Certificate":
         """The certificate of some of the images; an int gives a certificate of one."""
-        if isinstance(index, int):
-            if not -len(self) <= index < len(self):
-                raise IndexError(f"image {index} of a certificate of {len(self)} images")
-            index = slice(index, index + 1 or None)
-        chosen = index if isinstance(index, slice | Tensor) else torch.as_tensor(index)
+        chosen = _chosen(index, len(self))
         names = ("prediction", "radius", "certified", "margin_radius")
         columns = {name: column for name in names if (column := getattr(self, name)) is not None}
         return replace(self, **{name: column[chosen] for name, column in columns.items()})
@@ -85,10 +83,27 @@ class Certificate:
         return f"<Certificate: {self.summary()}>"
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain lists of numbers, as JSON and data frames take it; what is not known is None."""
+        """Everything as plain lists of numbers; what is not known is None. An infinite radius is a float, not JSON."""
         columns = {name: getattr(self, name) for name in ("prediction", "radius", "certified", "margin_radius")}
         lists = {name: None if column is None else column.tolist() for name, column in columns.items()}
         return {**lists, "domain": self.domain, "eps": None if self.eps is None else str(self.eps)}
+
+
+def _chosen(index: Any, n: int) -> Tensor:
+    """The positions that an index means, as a tensor."""
+    if isinstance(index, slice):
+        return torch.tensor(range(n)[index], dtype=torch.int64)
+    if not isinstance(index, bool):
+        with contextlib.suppress(TypeError):  # whatever is a whole number
+            position = operator.index(index)
+            if not -n <= position < n:
+                raise IndexError(f"image {position} of a certificate of {n} images")
+            return torch.tensor([position % n])
+    if isinstance(index, Tensor | np.ndarray | list | tuple | range):
+        chosen = torch.as_tensor(index) if len(index) else torch.empty(0, dtype=torch.int64)
+        if chosen.dim() == 1 and not (chosen.is_floating_point() or chosen.is_complex()):
+            return chosen
+    raise TypeError(f"an index must be a whole number, a slice, or several numbers or truth values, got {index!r}")
 
 
 def certify(
@@ -134,17 +149,29 @@ def certify(
     features = isinstance(model, PixelNet) and model.shape[1:] == (1, 1)  # of a table
     rows_of_features = features and x.ndim == 2
     if isinstance(x, np.ndarray):
+        if isinstance(eps, np.ndarray | Tensor):
+            eps = _eps_of_array(eps, x)
         x = _from_array(model, x)
     elif rows_of_features:
         x = x[:, :, None, None]
+        if isinstance(eps, np.ndarray | Tensor):
+            eps = torch.as_tensor(eps)[..., None, None] if eps.ndim in (1, 2) else torch.as_tensor(eps)
     if isinstance(eps, np.ndarray):
         eps = torch.tensor(eps)
-    if rows_of_features and isinstance(eps, Tensor) and eps.dim() in (1, 2):
-        eps = eps[..., None, None]
     if isinstance(y, np.ndarray):
         y = torch.tensor(y)
     proof = certify_any(model, x, eps, y, method, radii)
     return proof if eps is None or isinstance(eps, Tensor) else replace(proof, eps=parse_eps(eps))
+
+
+def _eps_of_array(eps: NDArray[Any] | Tensor, x: NDArray[Any]) -> Tensor:
+    """A radius for each number of x, moved to where that number is moved to: the channels may come last."""
+    given = np.asarray(eps)
+    try:
+        whole = np.broadcast_to(given, x.shape)
+    except ValueError:
+        raise ValueError(f"eps of shape {given.shape} does not broadcast to x {x.shape}") from None
+    return as_samples(whole, "eps")
 
 
 def _from_array(model: object, x: Any) -> Tensor:

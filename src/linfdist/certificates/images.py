@@ -39,6 +39,7 @@ class CertifiedImage:
     certified: bool | None
     method: str
     domain: str | None = None  # see `Certificate`
+    resized_to: int | None = None  # the side of the image that the network saw, if files are resized first
 
     def json(self, model_sha256: str) -> dict[str, Any]:
         """Give the object for a file, with the checksum of the network that it is about."""
@@ -52,6 +53,7 @@ class CertifiedImage:
             "method": self.method,
             "domain_sha256": self.domain,
             "model_sha256": model_sha256,
+            **({} if self.resized_to is None else {"resized_to": self.resized_to}),
         }
 
 
@@ -82,9 +84,10 @@ def certify_files(
     proof = certify(network, read_for(network, paths), eps, method=method)
     certified = [None] * len(paths) if proof.certified is None else proof.certified.tolist()
     found = zip(paths, proof.prediction.tolist(), proof.radius.tolist(), certified, strict=True)
+    side = network.resize if isinstance(network, PixelNet) else None
     return [
         CertifiedImage(
-            os.fspath(path), best, classes[best] if classes else None, radius, eps, sure, method, proof.domain
+            os.fspath(path), best, classes[best] if classes else None, radius, eps, sure, method, proof.domain, side
         )
         for path, best, radius, sure in found
     ]

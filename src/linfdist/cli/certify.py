@@ -16,7 +16,7 @@ from linfdist import exact as frozen
 from linfdist.certificates import METHODS
 from linfdist.certificates.images import CertifiedImage, certify_files
 from linfdist.exact.images import certificates_of_files
-from linfdist.files import check_writable, write_atomically
+from linfdist.files import check_apart, check_writable, write_atomically
 from linfdist.numbers import down
 
 from .boundary import say
@@ -56,12 +56,14 @@ def certify(
 
     Example: linfdist certify mnist-0.3 seven.png --eps 0.3
     """
+    files = data.image_files(images)
     if json_file is not None and json_file != OUTPUT:
         check_writable(json_file)
+        check_apart(json_file, [model, *files])
     if exact:
         if eps is not None:
             raise ValueError("--eps: not with --exact, where a certificate states the largest radius that is proved")
-        proofs = certificates_of_files(frozen.load(model), data.image_files(images), method)
+        proofs = certificates_of_files(frozen.load(model), files, method)
         _write((proof.json() for proof in proofs), json_file or OUTPUT)
         return
     opened = open_model(model)
@@ -71,7 +73,7 @@ def certify(
     names = opened.class_names or (data.stored_classes(opened.recipe.data, data_dir) if opened.recipe else None)
     if names and len(names) != opened.network.classes:
         names = None
-    certified = certify_files(opened.network, data.image_files(images), radius, method, names)
+    certified = certify_files(opened.network, files, radius, method, names)
     if json_file != OUTPUT:
         Console().print(_table(certified, radius))
         if opened.resize is not None:

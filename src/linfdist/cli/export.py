@@ -11,7 +11,7 @@ from rich.table import Table
 
 from linfdist import data, exact
 from linfdist.exact.report import Comparison, with_accuracy
-from linfdist.files import check_writable
+from linfdist.files import check_apart, check_writable
 from linfdist.numbers import down, nearest, percent, up
 
 from .boundary import say
@@ -87,6 +87,7 @@ def export(
         target.parent.mkdir(parents=True, exist_ok=True)  # a network of the zoo has no folder yet
     check_writable(target)
     model.check_not_overwritten(target)
+    check_apart(target, domain or ())
     if form in (Format.onnx, Format.torch):
         if isinstance(model.network, exact.FrozenNet):
             raise ValueError(f"--format {form.value} is for float networks, and {path} is exact: take onnx-exact")

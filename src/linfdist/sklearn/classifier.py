@@ -1,5 +1,6 @@
 """The estimator: fit, predict, and prove."""
 
+import contextlib
 import os
 from fractions import Fraction
 from typing import Any
@@ -11,7 +12,7 @@ from scipy.optimize import minimize_scalar  # type: ignore[import-untyped]
 from sklearn.base import BaseEstimator, ClassifierMixin  # type: ignore[import-untyped]
 from sklearn.utils import check_random_state  # type: ignore[import-untyped]
 from sklearn.utils.multiclass import check_classification_targets  # type: ignore[import-untyped]
-from sklearn.utils.validation import check_is_fitted, validate_data  # type: ignore[import-untyped]
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data  # type: ignore[import-untyped]
 from torch import Tensor
 
 from ..certificates import Certificate, certify
@@ -125,7 +126,12 @@ class LinfDistClassifier(ClassifierMixin, BaseEstimator):
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         eps = round_up(parse_eps(self.eps, at_most=LARGEST_EPS)) / max(scaling.ratio, np.finfo(np.float64).tiny)
         settings = Settings(
-            min(eps, 1.0), self.width, self.depth, self.max_iter or updates(len(x)), seed, bool(self.verbose)
+            min(eps, 1.0),
+            int(self.width),
+            int(self.depth),
+            int(self.max_iter or updates(len(x))),
+            seed,
+            bool(self.verbose),
         )
         inputs = _channels_first(torch.from_numpy(scaling.inputs(x)))
         trained = train(inputs, torch.from_numpy(labels.reshape(-1).astype(np.int64)), len(self.classes_), settings)
@@ -197,17 +203,25 @@ class LinfDistClassifier(ClassifierMixin, BaseEstimator):
         inputs = self._inputs(x)
         sure = self._proved(x, inputs, self._eps(eps, x)).numpy()
         classes = self._classes(inputs)
-        whole = isinstance(abstain, int | np.integer) and classes.dtype.kind in "iuf"
-        if whole and np.can_cast(np.min_scalar_type(abstain), classes.dtype, "same_kind"):
-            return np.where(sure, classes, classes.dtype.type(abstain))
+        if isinstance(abstain, int | np.integer) and classes.dtype.kind in "iuf":
+            with contextlib.suppress(OverflowError):  # it may not fit the type of the classes, or become one of them
+                same_type = classes.dtype.type(abstain)
+                if int(same_type) == int(abstain):
+                    return np.where(sure, classes, same_type)
         return np.where(sure, classes.astype(object), abstain)
 
     def certified_score(self, X: Any, y: Any, eps: Eps) -> float:
         """The share of samples whose class is right, and proved at `eps`: certified accuracy."""
         x = self._samples(X)
         inputs = self._inputs(x)
-        right = self._classes(inputs) == np.asarray(y)
+        right = self._classes(inputs) == self._labels(y, len(x))
         return float((self._proved(x, inputs, self._eps(eps, x)).numpy() & right).mean())
+
+    def _labels(self, y: Any, n: int) -> NDArray[Any]:
+        labels = column_or_1d(y, warn=True)
+        if len(labels) != n:
+            raise ValueError(f"y: has {len(labels)} labels for {n} samples")
+        return labels
 
     # --- files ---
 
@@ -260,6 +274,8 @@ class LinfDistClassifier(ClassifierMixin, BaseEstimator):
             radii = np.asarray(eps)
             if radii.dtype.kind not in "fiu" or radii.dtype.itemsize > 8:
                 raise TypeError(f"eps: must be text, a number or an array of numbers, got {radii.dtype}")
+            if radii.dtype.kind in "iu" and (radii > WHOLE).any():
+                raise ValueError("eps: whole numbers above 2^53 are not exact in float64; give floats")
             radii = radii.astype(np.float64)
         if not (np.isfinite(radii) & (radii >= 0)).all():
             raise ValueError(f"eps = {eps!r}: must be finite and not negative")

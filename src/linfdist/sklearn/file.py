@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 KEY = "sklearn"
 FORMAT = "linfdist-classifier-1"
 KINDS = "biufU"  # of labels: what JSON can hold
+LONGEST_LABEL = 4096  # bytes
 
 
 def save(classifier: "LinfDistClassifier", path: str | os.PathLike[str]) -> None:
@@ -60,7 +61,8 @@ def load(classifier: "LinfDistClassifier", path: str | os.PathLike[str]) -> "Lin
         classifier.temperature_, classifier.n_iter_ = float(content["temperature"]), int(content["n_iter"])
         names = content["feature_names"]
         expected = _network_shape(classifier.shape_)
-    except (KeyError, TypeError, ValueError) as error:
+        _check_rest(classifier, names)
+    except (ArithmeticError, AttributeError, LookupError, SyntaxError, TypeError, ValueError) as error:
         raise ValueError(f"{place}: its description of the classifier is damaged: {error}") from None
     if network.shape != expected or network.classes != len(classifier.classes_) or classifier.classes_.ndim != 1:
         raise ValueError(f"{place}: its network does not fit the shape and the classes that it states")
@@ -79,16 +81,28 @@ def _plain(name: str, value: Any) -> Any:
         return f"{value.numerator}/{value.denominator}"
     if name == "random_state" and not isinstance(value, int):
         return None
-    return list(value) if isinstance(value, tuple) else value
+    return [_plain(name, each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _dtype(name: Any) -> np.dtype[Any]:
     if name == "object":
         return np.dtype(object)
     dtype = np.dtype(str(name))
-    if dtype.kind not in KINDS:
+    if dtype.kind not in KINDS or dtype.itemsize > LONGEST_LABEL:
         raise ValueError(f"classes of type {excerpt(name)}")
     return dtype
+
+
+def _check_rest(classifier: "LinfDistClassifier", names: Any) -> None:
+    """Raise ValueError for parameters, classes and names that no fitted classifier has."""
+    classifier._check_parameters()
+    if not 0 < classifier.temperature_ < np.inf or classifier.n_iter_ < 0:
+        raise ValueError("temperature must be positive and finite, and n_iter not negative")
+    if len(set(classifier.classes_.tolist())) != len(classifier.classes_):
+        raise ValueError("a class is there twice")
+    fits = isinstance(names, list) and len(names) == classifier.shape_[0] and all(isinstance(n, str) for n in names)
+    if names is not None and not fits:
+        raise ValueError("feature_names must be a list of text, one for each feature")
 
 
 def _scaling(content: Mapping[str, Any], shape: tuple[int, ...]) -> Scaling:

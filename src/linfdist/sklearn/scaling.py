@@ -60,8 +60,10 @@ class Scaling:
         varies = ranges >= NARROWEST
         with np.errstate(over="ignore", invalid="ignore", divide="ignore", under="ignore"):
             ratio = float(np.max(ranges / units, where=varies, initial=0.0))
-            span = np.where(varies, ratio * units, 0.0)
+            span = np.where(varies, np.maximum(ratio * units, ranges), 0.0)
             low = np.where(span == ranges, lowest, lowest + ranges / 2 - span / 2)  # narrow ones lie in the middle
+            low = np.minimum(low, lowest)  # rounding must leave none of the training data outside
+            span = np.where(varies, np.maximum(span, highest - low), 0.0)
         sound = np.isfinite(low) & np.isfinite(span) & (~varies | (span >= ranges * 0.99))
         if not (np.isfinite(ratio) and sound.all()):
             worst = int(np.argmax(ranges / units)) if ranges is not units else int(np.argmax(ranges))

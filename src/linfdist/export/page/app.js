@@ -289,9 +289,10 @@ function factsText({ facts, classes, shape, wholeCube }) {
   if (Number.isInteger(facts?.kept)) said.push(`${counted(facts.kept)} weights`);
   if (!wholeCube) said.push("proofs are about the images of its domain");
   const measured = facts?.accuracy;
-  if (measured && Number.isInteger(measured.n) && measured.n > 0) {
-    const [right, proved] = [measured.clean, measured.certified].map((each) => cut(Math.round((each * measured.n) / 100), measured.n / 100, 2));
-    said.push(`of ${counted(measured.n)} ${measured.data} ${measured.split} images ${right} % are right, and ${proved} % are right and proved at ε = ${measured.eps}`);
+  const percentages = [measured?.clean, measured?.certified];
+  if (Number.isInteger(measured?.n) && measured.n > 0 && percentages.every((each) => each >= 0 && each <= 100)) {
+    const [right, proved] = percentages.map((each) => cut(Math.round((each * measured.n) / 100), measured.n / 100, 2));
+    said.push(`according to its file, of ${counted(measured.n)} ${measured.data} ${measured.split} images ${right} % are right, and ${proved} % are right and proved at ε = ${measured.eps}`);
   }
   return `${said.join("; ")}.`;
 }
