@@ -77,7 +77,7 @@ def test_errors_of_export_are_told_without_a_traceback(run, trained, tmp_path):
         ([trained.file, "--format", "exact"], "exact already"),
         ([bare, "--format", "exact", "--data", "digits"], "give --data and --eps"),
         ([bare, "--format", "exact", "--domain", wide, wide], "must be uint8 (1, 8, 8), got torch.uint8 (1, 8, 9)"),
-        ([bare, "--format", "onnx", "--k", "3"], "--k: only for --format exact and onnx-exact, not for onnx"),
+        ([bare, "--format", "onnx", "--k", "3"], "--k: only for --format exact, onnx-exact and html, not for onnx"),
         ([trained.run, "--format", "exact", "--eps", "2"], "more than 1"),
         ([bare, "--format", "exact", "--out", bare / "file"], "bare"),
     ]:
