@@ -190,8 +190,9 @@ class Narrowed {
 
   linfdist::ExactNet<T> operator()(int64_t row, int64_t rows) const {
     const int64_t inputs = net_.sizes[0], runs = net_.runs[1];
-    fill<S>(low_, inputs, std::numeric_limits<S>::max());
-    fill<S>(high_, inputs, std::numeric_limits<S>::min());
+    constexpr S least = std::numeric_limits<S>::min(), most = std::numeric_limits<S>::max();  // no calls, even at -O0
+    fill<S>(low_, inputs, most);
+    fill<S>(high_, inputs, least);
     for (int64_t b = row; b < row + rows; ++b) {
       const S* image = images_ + b * inputs;
       for (int64_t i = 0; i < inputs; ++i) {

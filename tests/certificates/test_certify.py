@@ -132,7 +132,7 @@ def test_all_ways_to_say_eps():
     for eps in ("1", 1, Fraction(1)):
         assert not ld.certify(net, x, eps).certified.item()
     for eps in ("8", 7.5, "1e5", Fraction(3), torch.tensor(8.0)):
-        with pytest.raises(ValueError, match="1, in pixels of"):
+        with pytest.raises(ValueError, match="1, on the 0–1 intensity scale"):
             ld.certify(net, x, eps)
     assert ld.certify(net, x, None).certified is None
 
