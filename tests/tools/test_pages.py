@@ -87,7 +87,7 @@ def test_a_full_page(root, shelf, make_row):
         "## Networks", f"## Table 3: {tables()[3].title}", f"## Table 7: {tables()[7].title}", "## Study",
     ]  # fmt: skip
     assert (
-        "| `mnist-0.3` | mnist | 0.3 | ℓ∞-dist Net, 5 × 1024 | 98.00 | **92.99** | 92.64 | 94.01 | 94.01 | 0.2999 "
+        "| `mnist-0.3` | **92.99** | 92.64 | 98.00 | 94.01 | 94.01 | 0.2999 | mnist | 0.3 | ℓ∞-dist Net, 5 × 1024 "
         "| 2.5 | 2.5 |"
     ) in text
     assert "| E | ℓ∞-dist Net | 56.80 | 40.00 ± 0.00 | 37.46 | 30.00 ± 0.00 | 33.30 | 25.00 ± 0.00 | 3 |" in text
