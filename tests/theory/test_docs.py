@@ -23,6 +23,7 @@ def test_the_page_runs_as_shown(tmp_path, monkeypatch):
     assert (tmp_path / "relu.onnx").exists()
 
 
+@pytest.mark.slow  # `make docs` runs it, too
 def test_the_notebook_runs_from_top_to_bottom(tmp_path):
     """All cells in one process, as the documentation runs them; pictures go nowhere. Asserts in it are tests too."""
     for needed in ("matplotlib", "highspy", "sklearn"):
