@@ -232,5 +232,5 @@ def _tensorboard(out: Path, step: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        raise ImportError("--tensorboard needs the extra: pip install 'linfdist[tensorboard]'") from None
+        raise ImportError("--tensorboard needs the package tensorboard: pip install tensorboard") from None
     return SummaryWriter(out / "tensorboard", purge_step=step)
