@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import signal
 import threading
 import time
@@ -73,10 +74,15 @@ def train(
             again = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) < _restarts()
             what = "torchrun starts it again" if again else "Start the job again with --resume"
             raise LostWorker(
-                f"another process of this job is gone ({error}). {what}: "
+                f"another process of this job is gone ({_without_advice(error)}). {what}: "
                 "it continues from the last checkpoint, if there is one"
             ) from error
     return out
+
+
+def _without_advice(error: RuntimeError) -> str:
+    """Return what the transport says, without the line of its source and its general advice."""
+    return re.sub(r"^\[\S+\] *", "", str(error)).partition(". This is typically")[0]
 
 
 def _restarts() -> int:
@@ -87,8 +93,8 @@ def _restarts() -> int:
 def _finished_before(recipe: Recipe, out: Path, me: Workers, resume: bool) -> bool:
     """Return whether there is nothing to do. Refuse what cannot go well, before any data are loaded."""
     if me.world > 1:
-        advice = "Give all machines the same; LINFDIST_ISA=avx2, for example, sets the engine's instruction set"
-        me.check_same(same_code() | same_recipe(recipe), advice)
+        me.check_same(same_code(), "Install the same on all machines; LINFDIST_ISA sets the engine's instruction set")
+        me.check_same(same_recipe(recipe, NOT_COMPARED), "Give all of them the same recipe and settings")
     with me.together():
         finished, begun = (out / MODEL).exists(), checkpoint.is_there(out / CHECKPOINT)
         holds = "a finished run" if finished else "an unfinished run" if begun else "no run yet"

@@ -27,9 +27,10 @@ def same_code() -> dict[str, str]:
     }
 
 
-def same_recipe(recipe: Recipe) -> dict[str, str]:
-    """Return every key of the recipe, as JSON."""
-    return {f"{key} of the recipe": json.dumps(value) for key, value in json.loads(recipe.model_dump_json()).items()}
+def same_recipe(recipe: Recipe, but: set[str]) -> dict[str, str]:
+    """Return every key of the recipe, as JSON, but for some."""
+    values = json.loads(recipe.model_dump_json())
+    return {f"{key} of the recipe": json.dumps(value) for key, value in values.items() if key not in but}
 
 
 def same_images(dataset: Dataset) -> dict[str, str]:

@@ -62,18 +62,18 @@ class Trainer:
         images, labels = dataset.images, dataset.labels
         chosen = _spread(recipe.holdout or WATCHED_IMAGES, len(images))
         self.watched = (images[chosen], labels[chosen])  # held out, or else training images
+        kept = torch.ones(len(images), dtype=torch.bool)
         if recipe.holdout:
-            kept = torch.ones(len(images), dtype=torch.bool)
             kept[chosen] = False
-            images, labels = images[kept], labels[kept]
-        if info.num_classes < 2 or len(labels.unique()) < 2:
+        (taken,) = kept.nonzero(as_tuple=True)  # not the images themselves: they stay in the file they are mapped from
+        if info.num_classes < 2 or len(labels[taken].unique()) < 2:
             raise ValueError(f"{info.name}: all training images are of one class; a classifier needs at least two")
-        self.batches = Batches(images, labels, recipe, self.workers)
+        self.batches = Batches(images, labels, recipe, self.workers, taken)
         self.total = total_steps(recipe, self.batches.steps_per_epoch)
 
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(recipe.seed)
-            few = as_pixels(images[_spread(WATCHED_IMAGES, len(images))])
+            few = as_pixels(images[taken[_spread(WATCHED_IMAGES, len(taken))]])
             self.network = build_network(recipe, info) if resumed else start_network(recipe, info, few)
         self.average = Average(self.network, recipe.average)
         self.objective = Objective(recipe, self.network).to(self.workers.device)
