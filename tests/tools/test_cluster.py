@@ -31,13 +31,13 @@ def test_the_slurm_script_gives_torchrun_what_it_needs(tmp_path):
     """With stand-ins for Slurm's commands, and the variables that its manual names."""
     stand_in(tmp_path, "srun", '"$@"')
     stand_in(tmp_path, "scontrol", '[ "$*" = "show hostnames node[3-4]" ] && printf "node3\\nnode4\\n"')
-    stand_in(tmp_path, "torchrun", 'printf "%s\\n" "$OMP_NUM_THREADS" "$@"')
+    stand_in(tmp_path, "torchrun", 'printf "%s\\n" "$OMP_NUM_THREADS $TORCH_DISABLE_SHARE_RDZV_TCP_STORE" "$@"')
     (tmp_path / "job.sh").write_text(block("bash"))
     given = {"SLURM_JOB_NODELIST": "node[3-4]", "SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_ID": "77"}
     given |= {"SLURM_CPUS_PER_TASK": "64", "SLURM_GPUS_ON_NODE": "8", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     result = subprocess.run(["bash", tmp_path / "job.sh"], env=given, capture_output=True, text=True, check=True)
-    threads, *arguments = result.stdout.splitlines()
-    assert threads == "8"
+    variables, *arguments = result.stdout.splitlines()
+    assert variables == "8 1"
     launch = "--nnodes 2 --nproc-per-node 8 --max-restarts 3"
     meet = "--rdzv-backend c10d --rdzv-id 77 --rdzv-endpoint node3:29500"
     train = "-m linfdist train cifar10 --out /shared/cifar10 --quiet --resume"
@@ -62,6 +62,7 @@ def test_the_job_of_kubernetes(monkeypatch):
     }
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
+    assert container["env"] == [{"name": "TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "value": "1"}]
     program, *arguments = container["command"]
     assert program == "torchrun"
     config, _, command = run.config_from_args(run.parse_args(arguments))

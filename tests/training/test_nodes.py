@@ -1,6 +1,7 @@
 """`torchrun` launchers with a rendezvous, two of them standing for two machines: killed, stopped, misused."""
 
 import os
+import re
 import signal
 import socket
 import time
@@ -8,6 +9,8 @@ from pathlib import Path
 
 import pytest
 from torch import distributed
+
+from tests.ops.processes import ROOT
 
 from .runs import AS_TEXT, FINISHED, files, metrics, same_bits, start, tensors, tiny, train
 
@@ -53,7 +56,7 @@ class Job:
         self.folder, self.data, self.port = folder, data, port
         (folder / "notes").mkdir(exist_ok=True)
         (folder / "program.py").write_text(PROGRAM)
-        self.environment = {"NOTES": str(folder / "notes"), **environment}
+        self.environment = {"NOTES": str(folder / "notes"), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", **environment}
 
     def launch(self, *options, out="run", more=(), processes=1):
         """Start a launcher, as on one of two machines."""
@@ -167,3 +170,20 @@ def test_misuse_is_told_once_a_machine(job, tmp_path):
     for _, errors in texts:
         assert "width of the recipe is 1" in errors
         assert "traceback : error: the processes of this job differ" in errors  # torchrun's own report has the reason
+
+
+@pytest.mark.slow
+def test_the_job_of_the_page(digits, tmp_path):
+    """The command of docs/cluster.md for Kubernetes, with the variables that its operator sets, for two pods."""
+    yaml = pytest.importorskip("yaml")
+    (text,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8"), re.DOTALL)
+    job = yaml.safe_load(text)["spec"]
+    container = job["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
+    here = {"cifar10": "digits-quick", "/shared/cifar10": str(tmp_path / "run"), "/shared/data": str(digits)}
+    command = [here.get(word, word) for word in container["command"][1:]] + AS_TEXT
+    variables = {entry["name"]: entry["value"] for entry in container["env"]}
+    variables |= {"PET_RDZV_BACKEND": job["elasticPolicy"]["rdzvBackend"], "PET_NNODES": "2:2"}
+    variables |= {"PET_RDZV_ENDPOINT": f"127.0.0.1:{free_port()}", "PET_NPROC_PER_NODE": "1"}
+    variables |= {"PET_MAX_RESTARTS": str(job["elasticPolicy"]["maxRestarts"])}
+    finish(*(start("-m", "torch.distributed.run", *command, **variables) for _ in range(2)))
+    assert files(tmp_path / "run") == FINISHED

@@ -4,31 +4,25 @@ import hashlib
 import json
 import os
 import time
-from datetime import timedelta
 from pathlib import Path
-
-from torch import distributed
-
-SECONDS = 5.0  # that torchrun's store may take to answer
 
 
 def first_to_say(topic: str) -> bool:
     """Return whether no other process that `torchrun` has started on this machine has asked this before.
 
-    The processes ask the store of torchrun itself, which outlives them. If it cannot be asked, saying it twice is
-    better than never.
+    Torchrun gives each process a file for its error, in a folder of this machine, job and attempt.
     """
-    env = os.environ
-    if "TORCHELASTIC_RUN_ID" not in env or env.get("LOCAL_WORLD_SIZE") == "1":
+    place = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if not place:
         return True
-    attempt = f"{env['TORCHELASTIC_RUN_ID']}/{env.get('GROUP_RANK')}/{env.get('TORCHELASTIC_RESTART_COUNT')}"
-    key = f"linfdist/{attempt}/{hashlib.sha256(topic.encode()).hexdigest()}"
+    which = f"{os.environ.get('MASTER_PORT')} {topic}"  # the port changes when processes are started again
     try:
-        address, port = env["MASTER_ADDR"], int(env["MASTER_PORT"])
-        store = distributed.TCPStore(address, port, is_master=False, timeout=timedelta(seconds=SECONDS))  # type: ignore[attr-defined]
-        return bool(store.add(key, 1) == 1)
-    except (AttributeError, KeyError, RuntimeError, ValueError):
-        return True
+        Path(place).parent.with_name(f"said-{hashlib.sha256(which.encode()).hexdigest()[:16]}").touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    except OSError:
+        return True  # better twice than never
+    return True
 
 
 def tell_launcher(text: str) -> None:

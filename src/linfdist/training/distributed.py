@@ -1,6 +1,7 @@
 """Training with one process, or with the many that `torchrun` starts."""
 
 import os
+import re
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +17,11 @@ from torch.nn.parallel import DistributedDataParallel
 from ..errors import LinfdistError
 
 FORESEEN = (LinfdistError, ImportError, MemoryError, OSError, TypeError, ValueError)  # what a user can cause
+
+FRESH_STORE = (
+    "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in the environment of every launcher: "
+    "else processes that are started again may look for one another where those before them were"
+)
 
 
 class LostWorker(LinfdistError, RuntimeError):
@@ -126,6 +132,20 @@ class Workers:
         return isinstance(error, torch.distributed.DistError)
 
 
+def meets_where_it_met_before() -> bool:
+    """Return whether processes that are started again may find the addresses of those before them.
+
+    So it is by default: torchrun keeps one store for a whole job, in which gloo leaves addresses by rank alone (torch
+    2.13). Whoever is started again sooner than the others reads those of dead processes, and fails or waits in vain.
+    """
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+
+
+def without_advice(error: RuntimeError) -> str:
+    """Return what the transport says, without the places in its source and its general advice."""
+    return re.sub(r"\[\S+\.cc:\d+\] *", "", str(error)).partition(". This is typically")[0]
+
+
 def is_first() -> bool:
     """Return whether this process speaks to the user; this works before the processes have joined."""
     return os.environ.get("RANK", "0") == "0"
@@ -150,7 +170,14 @@ def workers(timeout: timedelta = timedelta(minutes=5)) -> Iterator[Workers]:
             torch.distributed.get_rank() if group else 0, torch.distributed.get_world_size() if group else 1, device
         )
         return
-    torch.distributed.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timeout)
+    try:
+        torch.distributed.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timeout)
+    except RuntimeError as error:
+        raise LostWorker(
+            f"the processes of this job have not found one another ({without_advice(error)}): see that every machine "
+            "reaches every other one"
+            + (f"; if torchrun has started them again, it needs {FRESH_STORE}" if meets_where_it_met_before() else "")
+        ) from error
     try:
         yield Workers(torch.distributed.get_rank(), world, device)
     finally:

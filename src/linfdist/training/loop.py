@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import re
 import signal
 import threading
 import time
@@ -20,7 +19,7 @@ from ..models import PixelNet, save
 from ..recipes import Recipe
 from ..runs import CHECKPOINT, METRICS, MODEL, RECIPE
 from . import checkpoint
-from .distributed import LostWorker, Workers, workers
+from .distributed import FRESH_STORE, LostWorker, Workers, meets_where_it_met_before, without_advice, workers
 from .progress import Metrics, Reporter
 from .same import same_code, same_images, same_recipe
 from .schedule import State
@@ -74,15 +73,10 @@ def train(
             again = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) < _restarts()
             what = "torchrun starts it again" if again else "Start the job again with --resume"
             raise LostWorker(
-                f"another process of this job is gone ({_without_advice(error)}). {what}: "
+                f"another process of this job is gone ({without_advice(error)}). {what}: "
                 "it continues from the last checkpoint, if there is one"
             ) from error
     return out
-
-
-def _without_advice(error: RuntimeError) -> str:
-    """Return what the transport says, without the line of its source and its general advice."""
-    return re.sub(r"^\[\S+\] *", "", str(error)).partition(". This is typically")[0]
 
 
 def _restarts() -> int:
@@ -106,6 +100,8 @@ def _finished_before(recipe: Recipe, out: Path, me: Workers, resume: bool) -> bo
             raise ValueError(
                 f"torchrun --max-restarts {_restarts()} needs --resume: processes that are started again must continue"
             )
+        if _restarts() and meets_where_it_met_before():
+            raise ValueError(f"torchrun --max-restarts {_restarts()} needs {FRESH_STORE}")
         if finished or begun:
             _same_recipe(recipe, out)
     me.check_same({f"what {out} holds": holds}, "It must be a folder that all of them share")
