@@ -36,6 +36,7 @@ main()
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.skipif(not distributed.is_available(), reason="torch was built without torchrun")
 def test_every_image_once(run, digits, tmp_path):
     with socket.socket() as free:

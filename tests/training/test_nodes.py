@@ -93,7 +93,7 @@ def job(digits, tmp_path):
 
 def finish(*processes, good=True):
     """The outputs and errors of all; each must end well, or none may."""
-    texts = [process.communicate(timeout=200) for process in processes]
+    texts = [process.communicate(timeout=280) for process in processes]
     assert all((process.returncode == 0) == good for process in processes), texts
     return texts
 
@@ -118,6 +118,7 @@ def test_a_killed_process_is_replaced(job, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_the_bits_of_an_undisturbed_run(job, tmp_path):
     """Two machines of two processes each; one process of the second is killed, and all four are started again."""
     disturbed = job(DIE_RANK="3")
@@ -129,6 +130,7 @@ def test_the_bits_of_an_undisturbed_run(job, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_machine_dies_and_comes_back(job, tmp_path):
     """The other launcher waits for one that joins; the run continues, and has the bits of an undisturbed one."""
     made = job(SLOW="0.3")
@@ -148,6 +150,7 @@ def test_a_machine_dies_and_comes_back(job, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_ctrl_c_on_one_machine_stops_both_with_a_checkpoint(job):
     made = job(SLOW="0.1")
     nodes = [made.launch() for _ in range(2)]
@@ -159,6 +162,7 @@ def test_ctrl_c_on_one_machine_stops_both_with_a_checkpoint(job):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_misuse_is_told_once_a_machine(job, tmp_path):
     made = job()
     (_, errors), (_, more) = finish(*(made.launch("--max-restarts", "1", processes=2) for _ in range(2)), good=False)
@@ -173,6 +177,7 @@ def test_misuse_is_told_once_a_machine(job, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_the_job_of_the_page(digits, tmp_path):
     """The command of docs/cluster.md for Kubernetes, with the variables that its operator sets, for two pods."""
     yaml = pytest.importorskip("yaml")
