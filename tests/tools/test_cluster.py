@@ -28,7 +28,7 @@ def stand_in(folder, name, text):
 
 
 def test_the_slurm_script_gives_torchrun_what_it_needs(tmp_path):
-    """With stand-ins for Slurm's commands, and the variables that its manual names."""
+    """With stand-ins for Slurm's commands and variables."""
     stand_in(tmp_path, "srun", '"$@"')
     stand_in(tmp_path, "scontrol", '[ "$*" = "show hostnames node[3-4]" ] && printf "node3\\nnode4\\n"')
     stand_in(tmp_path, "torchrun", 'printf "%s\\n" "$OMP_NUM_THREADS $TORCH_DISABLE_SHARE_RDZV_TCP_STORE" "$@"')
@@ -53,7 +53,7 @@ def test_the_job_of_kubernetes(monkeypatch):
     container = worker["template"]["spec"]["containers"][0]
     assert (job["kind"], container["name"]) == ("PyTorchJob", "pytorch")
     assert worker["replicas"] == policy["minReplicas"] == policy["maxReplicas"]
-    variables = {  # kubeflow/training-operator, pkg/controller.v1/pytorch/elastic.go
+    variables = {  # as Kubeflow's training operator sets them from the policy
         "PET_RDZV_BACKEND": policy["rdzvBackend"],
         "PET_RDZV_ENDPOINT": f"{job['metadata']['name']}-worker-0:23456",
         "PET_NNODES": f"{policy['minReplicas']}:{policy['maxReplicas']}",
