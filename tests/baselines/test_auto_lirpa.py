@@ -29,7 +29,7 @@ def test_bounds_are_those_of_auto_lirpa(name, method):
     others = ours < torch.inf
     assert others.sum() == len(x) * (net.classes - 1)
     better = (ours - theirs)[others]
-    assert (better >= -1e-4).all()
+    assert (better >= -3e-4).all()
     if method in ("box", "crown-ibp"):
         assert (better <= 1e-5).all()  # theirs have no slack for rounding, and are float32
     else:

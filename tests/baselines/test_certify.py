@@ -69,6 +69,15 @@ def test_eps_per_pixel_and_exact_eps():
     assert ld.certify(net, x[:1], float(radius[0]), method="crown", radii=False).certified.all()
 
 
+@torch.no_grad()
+def test_when_nothing_is_left_to_prove():
+    net, x = mlp(1), pixels(mlp(1), 6)
+    sure = x[ld.certify(net, x, "0", radii=False).certified]
+    for method in METHODS[1:]:
+        assert ld.certify(net, sure, "0", method=method, radii=False).certified.all()
+        assert len(ld.certify(net, sure[:0], "0", method=method)) == 0
+
+
 def test_networks_that_cannot_be_trusted_are_refused():
     net, x = mlp(0), torch.rand(2, 1, 3, 3)
     with pytest.raises(ValueError, match="training mode"):

@@ -55,7 +55,7 @@ def test_natural_and_adversarial_training_are_certified_by_nothing():
     natural, adversarial = rates("natural"), rates("adversarial")
     assert natural["clean"] > 0.9
     assert natural["box"] < 0.02
-    assert adversarial["pgd"] > natural["pgd"] + 0.1
+    assert adversarial["pgd"] > natural["pgd"] + 0.05
     assert adversarial["box"] < 0.02
     assert adversarial["crown-ibp"] < 0.1
 
