@@ -107,12 +107,12 @@ def test_the_worst_case_is_above_every_image_of_the_ball(method, beta):
     net = cnn(4)
     for seed in range(3):
         x, y = pixels(net, 1, seed), torch.tensor([seed % 5])
-        worst = METHODS[method]().worst(net, x, y, Stage(0.0, 0.05, 0.0, beta, 0.1, 0))
+        worst = METHODS[method]().worst(net, x, y, Stage(0.0, 0.05, 0.0, beta, 0.1))
         box = ball(x, torch.tensor(0.05).double())
         z = net(inside(*box, 100, torch.Generator().manual_seed(seed)))
         losses = cross_entropy(z, y.expand(len(z)), reduction="none")
         assert losses.max() <= worst + 1e-5
-        still = METHODS[method]().worst(net, x, y, Stage(0.0, 0.0, 0.0, beta, 0.1, 0))
+        still = METHODS[method]().worst(net, x, y, Stage(0.0, 0.0, 0.0, beta, 0.1))
         torch.testing.assert_close(still, cross_entropy(net(x), y), atol=2e-3, rtol=2e-3)
 
 
@@ -124,7 +124,9 @@ def test_the_plan_ramps():
     assert (middle.eps, middle.kappa, middle.beta, middle.lr) == pytest.approx((0.2, 0.75, 0.5, 0.1))
     assert (last.eps, last.kappa, last.beta) == pytest.approx((0.4, 0.5, 0.0))
     assert last.lr < 0.001
-    assert plan.at(1, 10).seed != plan.at(2, 10).seed
+    drawn = [torch.rand(3, generator=plan.at(step, 10).generator(stream)) for step in (1, 2) for stream in ("a", "b")]
+    assert len({tuple(each.tolist()) for each in drawn}) == 4
+    assert torch.equal(drawn[0], torch.rand(3, generator=plan.at(1, 10).generator("a")))
 
 
 @pytest.mark.parametrize(

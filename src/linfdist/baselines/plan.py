@@ -1,19 +1,28 @@
 """When a training does what: a pure function of the step."""
 
+import hashlib
 import math
 from dataclasses import dataclass
+
+import torch
 
 
 @dataclass(frozen=True)
 class Stage:
-    """The settings of one step. seed: for whatever the method draws at random in it."""
+    """The settings of one step."""
 
     epoch: float
     eps: float
     kappa: float
     beta: float
     lr: float
-    seed: int
+    seed: int = 0
+    step: int = 0
+
+    def generator(self, stream: str) -> torch.Generator:
+        """For what is drawn at random in this step: determined by the seed, the step and the name of the stream."""
+        digest = hashlib.sha256(f"{self.seed}/{stream}/{self.step}".encode()).digest()
+        return torch.Generator().manual_seed(int.from_bytes(digest[:4], "little"))
 
 
 @dataclass(frozen=True)
@@ -64,8 +73,8 @@ class Plan:
         rest = _clip((epoch - after) / (self.epochs - after)) if self.epochs > after else 0.0
         lr = self.lr * 0.5 * (1 + math.cos(math.pi * rest))
         (k0, k1), (b0, b1) = self.kappa, self.beta
-        seed = self.seed * 1_000_003 + step
-        return Stage(epoch, self.eps * share, k0 + (k1 - k0) * share, b0 + (b1 - b0) * share, lr, seed)
+        kappa, beta = k0 + (k1 - k0) * share, b0 + (b1 - b0) * share
+        return Stage(epoch, self.eps * share, kappa, beta, lr, self.seed, step)
 
 
 def _clip(fraction: float) -> float:

@@ -58,10 +58,10 @@ def train(
     for step in range(total):
         stage = plan.at(step, steps_per_epoch)
         if step % steps_per_epoch == 0:
-            order = torch.randperm(len(images), generator=torch.Generator().manual_seed(stage.seed))
+            order = torch.randperm(len(images), generator=stage.generator("order"))
         place = step % steps_per_epoch * plan.batch_size
         index = order[place : place + plan.batch_size]
-        few = augment(images[index], change, torch.Generator().manual_seed(stage.seed + 1))
+        few = augment(images[index], change, stage.generator("augmentation"))
         x, y = as_pixels(few.to(device)), labels[index].to(device)
         loss, z = method(network, x, y, stage)
         if not math.isfinite(value := float(loss.detach())):

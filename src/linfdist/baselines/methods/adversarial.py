@@ -26,7 +26,7 @@ class Adversarial(Method):
     def attacked(self, network: PixelNet, x: Tensor, y: Tensor, stage: Stage) -> Tensor:
         """Images of the ball, within [0, 1], on which the loss is large."""
         lower, upper = (x - stage.eps).clamp(min=0.0), (x + stage.eps).clamp(max=1.0)
-        share = torch.rand(x.shape, generator=torch.Generator().manual_seed(stage.seed)).to(x)
+        share = torch.rand(x.shape, generator=stage.generator("attack")).to(x)
         images = lower + share * (upper - lower)
         for _ in range(self.steps):
             images.requires_grad_()
