@@ -1,5 +1,6 @@
 """Conventional networks as citizens: certified, attacked, evaluated, saved and refused like every other network."""
 
+import copy
 import subprocess
 import sys
 
@@ -67,6 +68,14 @@ def test_eps_per_pixel_and_exact_eps():
         ld.certify(net, x, still, method="margin")
     radius = ld.certify(net, x, None, method="crown").radius
     assert ld.certify(net, x[:1], float(radius[0]), method="crown", radii=False).certified.all()
+
+
+@torch.no_grad()
+def test_the_rounding_error_of_the_whole_network_is_declared():
+    for net in (mlp(0, gain=20.0), cnn(0, gain=5.0)):
+        x, error = pixels(net, 50), rounding_error(net)
+        apart = (net(x).double() - copy.deepcopy(net).double()(x.double())).abs().max()
+        assert 0 < apart <= error
 
 
 @torch.no_grad()

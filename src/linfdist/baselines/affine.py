@@ -98,13 +98,14 @@ class Affine(LipschitzModule):
         return size, executed.where(size + executed < precision.max / 4, torch.nan)
 
     def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
-        """γₙ₊₂ of Σ|wᵢ xᵢ| + |b|; no partial sum is twice as large as that."""
+        """γₙ₊₂ of Σ|wᵢ xᵢ| + |b|, by which outputs may grow as well; no partial sum is twice as large as that."""
         count = self.inputs + 2
         if 2 * count * unit > 1:
             raise ValueError(f"sums of {self.inputs} products are too long for the precision: nothing is known of them")
         largest(self.weight)
         whole = Fraction(self.lipschitz) * size + largest(self.bias)
-        return Rounding(whole, 2 * whole, count * unit / (1 - count * unit) * max(whole, Fraction(1)))
+        error = count * unit / (1 - count * unit) * max(whole, Fraction(1))
+        return Rounding(whole + error, 2 * whole, error)
 
     def check(self, name: str) -> None:
         largest(self.weight)
