@@ -10,6 +10,7 @@ from torch.nn.functional import cross_entropy
 import linfdist as ld
 from linfdist.baselines import METHODS, Plan, ReLUNet, train
 from linfdist.baselines.margins import Bounds
+from linfdist.baselines.methods import IBP, MTLIBP, SABR, Adversarial
 from linfdist.baselines.plan import Stage
 from linfdist.certificates.box import ball
 from linfdist.certificates.linear import LinearBounds
@@ -114,6 +115,22 @@ def test_the_worst_case_is_above_every_image_of_the_ball(method, beta):
         assert losses.max() <= worst + 1e-5
         still = METHODS[method]().worst(net, x, y, Stage(0.0, 0.0, 0.0, beta, 0.1))
         torch.testing.assert_close(still, cross_entropy(net(x), y), atol=2e-3, rtol=2e-3)
+
+
+def test_sabr_and_mtl_ibp_lie_between_adversarial_training_and_ibp():
+    net, stage = cnn(4), Stage(0.0, 0.05, 0.0, 1.0, 0.1)
+    x, y = pixels(net, 6), torch.arange(6) % 5
+    intervals, attacked = IBP().worst(net, x, y, stage), Adversarial()(net, x, y, stage)[0]
+    assert torch.equal(SABR(share=1.0).worst(net, x, y, stage), intervals)
+    assert torch.equal(MTLIBP(share=1.0).worst(net, x, y, stage), intervals)
+    assert torch.equal(MTLIBP(share=0.0).worst(net, x, y, stage), attacked)
+    for method in (SABR(), MTLIBP()):
+        assert attacked < method.worst(net, x, y, stage) < intervals
+    centre = SABR().centre(net, x, y, stage)
+    assert ((centre - x).abs() <= 0.6 * 0.05 + 1e-7).all()  # so that the box of radius 0.4 · 0.05 stays in the ball
+    for method in (SABR, MTLIBP):
+        with pytest.raises(ValueError, match="share = 2"):
+            method(share=2)
 
 
 def test_the_plan_ramps():
