@@ -24,7 +24,7 @@ METHODS = ("margin", "box", "crown-ibp", "crown", "fast-lin")
 @torch.no_grad()
 def test_no_certificate_is_broken_and_no_method_is_weaker_than_the_box(make):
     net = make(1)
-    x = pixels(net, 12)
+    x = pixels(net, 8)
     proofs = {method: ld.certify(net, x, "0.01", method=method) for method in METHODS}
     for method, proof in proofs.items():
         assert torch.equal(proof.prediction, net(x).argmax(1))
