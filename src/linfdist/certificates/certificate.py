@@ -235,7 +235,7 @@ def _read_eps(eps: Eps | None, x: Tensor, method: str) -> Fraction | Tensor | No
     """An exact number, or float64 of x's shape."""
     if isinstance(eps, Tensor):
         if method in ("margin", "milp"):
-            raise ValueError(f"eps as a tensor, one number per pixel, is for method 'box' only, not for {method!r}")
+            raise ValueError(f"eps as a tensor, one number per pixel, is not for method {method!r}: take 'box'")
         check_eps(eps, x)
         return eps.detach().to(x.device, torch.float64).broadcast_to(x.shape)
     return None if eps is None else parse_eps(eps)
