@@ -1,0 +1,27 @@
+"""Matrix products must be computed in the precision of their factors: the bounds of layers rely on it."""
+
+import os
+from typing import Any
+
+import torch
+
+EXACT_PRODUCTS = ("none", "ieee")  # torch's words for float32 products in float32
+
+
+def check_products() -> None:
+    """Raise ValueError if torch may compute matrix products in less than the precision of their factors."""
+    for variable in ("ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_DEFAULT_FPMATH_MODE"):
+        mode = os.environ.get(variable, "STRICT")
+        if mode.upper() != "STRICT":
+            raise ValueError(
+                f"{variable}={mode}: products may be computed in less than the network's precision, which its "
+                "bounds do not cover: unset it"
+            )
+    backends: Any = torch.backends
+    for part in (backends, backends.mkldnn.matmul, backends.cuda.matmul):
+        precision = part.fp32_precision
+        if precision not in EXACT_PRODUCTS:
+            raise ValueError(
+                f"torch may compute float32 products in {precision}, which the bounds of the network do not "
+                'cover: call torch.set_float32_matmul_precision("highest") first'
+            )
