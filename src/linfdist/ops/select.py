@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .backends import Backend, native, reference
+from .backends import Backend, native, reference, triton
 
-BACKENDS: dict[str, Backend] = {"native": native, "reference": reference}  # best first; the last runs anything
+BACKENDS: dict[str, Backend] = {"native": native, "triton": triton, "reference": reference}  # best first
 LARGE = 1 << 28  # terms |x_i - w_i|, about a second of the reference backend
 
 
@@ -45,7 +45,8 @@ def pick_backend(x: Tensor, w: Tensor) -> Backend:
     if forced:
         _refuse(forced, BACKENDS[forced].unsupported(x, w))
         return BACKENDS[forced]
-    backend = next(backend for backend in BACKENDS.values() if not backend.unsupported(x, w))
+    able = (backend for backend in BACKENDS.values() if not backend.unsupported(x, w))
+    backend = next(backend for backend in able if not (backend is triton and x.device.type == "cpu"))
     if backend is reference:
         _warn_of_reference(x, w)
     return backend

@@ -1,0 +1,66 @@
+"""The Triton backend: kernels for NVIDIA and AMD GPUs, and for any CPU under Triton's interpreter.
+
+Each file beside this one holds the kernels of one operation, and `variants()`, which lists what of them is compiled ahead
+of time. Triton itself is imported when the first of them is used, so `import linfdist` neither needs it nor waits for it.
+
+Numbers: at p = inf, the same bits as the reference (values, arg-max; gradients too, up to the order of long sums); at
+finite p the tolerances of `linfdist.dist`. float16 and bfloat16 are read as they are, computed in float32, and rounded
+once, at the end. No result depends on a tile's size, and none is summed by atomics.
+"""
+
+import functools
+import importlib
+import importlib.util
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+name = "triton"
+
+DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+LARGEST = 2**31  # elements of a tensor: offsets inside one are 32-bit numbers
+
+
+@functools.cache
+def missing() -> str:
+    """Why Triton cannot be used at all; empty if it is installed."""
+    return "" if importlib.util.find_spec("triton") else "not installed: run `pip install 'linfdist[gpu]'` (Linux)"
+
+
+def interpreted() -> bool:
+    """Whether kernels run in Triton's interpreter, on the CPU: slow, for tests. Triton reads this when it is imported."""
+    return os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "yes", "on", "y")
+
+
+def unsupported(x: Tensor, w: Tensor) -> list[str]:
+    reasons = [missing()] if missing() else []
+    if x.device.type != "cuda" and not (x.device.type == "cpu" and interpreted()):
+        wanted = "needs tensors on a CUDA or ROCm device"
+        hint = ", or TRITON_INTERPRET=1 in the environment, for tests" if x.device.type == "cpu" else ""
+        reasons.append(f"{wanted}, got {x.device.type}{hint}")
+    if x.dtype not in DTYPES:
+        reasons.append(f"needs float32, float64, float16 or bfloat16, got {x.dtype}")
+    if max(x.numel(), w.numel()) >= LARGEST:
+        reasons.append(f"needs tensors of fewer than 2^31 elements, got {tuple(x.shape)} and {tuple(w.shape)}")
+    return reasons
+
+
+def _function(module: str, name: str) -> Callable[..., Any]:
+    """The function of that name; its module, and with it Triton, is imported at the first call."""
+
+    def call(*args: Any) -> Any:
+        return getattr(importlib.import_module(f".{module}", __name__), name)(*args)
+
+    return call
+
+
+inf_dist = _function("inf", "inf_dist")
+inf_dist_argmax = _function("inf", "inf_dist_argmax")
+inf_dist_backward = _function("inf_backward", "inf_dist_backward")
+p_dist = _function("finite", "p_dist")
+p_dist_backward = _function("finite_backward", "p_dist_backward")
+box_dist = _function("box", "box_dist")
+box_dist_argmax = _function("box", "box_dist_argmax")
