@@ -13,10 +13,11 @@ from torch import Tensor
 
 from ...geometry import Geometry
 from .launch import LINEAR_SIZES, Variant, launch, tiles_of, variant
-from .layer import PANEL, Layer, corner, output, panel_of
+from .layer import PANEL, Layer, corner, output, panel_of, tile_of_program
 from .tiles import TABLE, tile_of
 
 CHUNK = tl.constexpr(16)
+UNROLL = tl.constexpr(8)
 
 
 def inf_dist(x: Tensor, w: Tensor, geometry: Geometry) -> Tensor:
@@ -50,13 +51,7 @@ def inf_kernel(
     LINEAR: tl.constexpr, ARGMAX: tl.constexpr,
     RM: tl.constexpr, RN: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr,
 ):  # fmt: skip
-    row_tiles, neuron_tiles = tl.cdiv(rows, RM * TM), tl.cdiv(neurons, RN * TN)
-    tile = tl.program_id(0)
-    group = tile // (row_tiles * neuron_tiles)
-    row = tile % row_tiles * (RM * TM)
-    neuron = tile // row_tiles % neuron_tiles * (RN * TN)
-    row += (tl.arange(0, RM)[:, None] * TM + tl.arange(0, TM)[None, :])[:, None, :, None]
-    neuron += (tl.arange(0, RN)[:, None] * TN + tl.arange(0, TN)[None, :])[None, :, None, :]
+    group, row, neuron = tile_of_program(rows, neurons, RM, RN, TM, TN)
     in_row, in_neuron = tl.minimum(row, rows - 1), tl.minimum(neuron, neurons - 1)
     x_at = x + corner(
         in_row, group, inputs, groups, channels, height, width, out_height, out_width, stride_h, stride_w, LINEAR
@@ -66,16 +61,15 @@ def inf_kernel(
     best = tl.zeros((RM, RN, TM, TN), real)
     chunk = tl.zeros((RM, RN, TM, TN), tl.int32)
     for start in range(0, inputs, CHUNK):
-        largest = tl.zeros((RM, RN, TM, TN), real)
-        for k in tl.static_range(CHUNK):
-            i = tl.minimum(start + k, inputs - 1)  # once more the last: no new maximum
+        largest = tl.zeros((RM, RN, TM, TN), real) if ARGMAX else best
+        for i in tl.range(start, tl.minimum(start + CHUNK, inputs), loop_unroll_factor=UNROLL):
             a = tl.load(x_at + (i * PANEL if LINEAR else tl.load(steps + i))).to(real)
             b = tl.load(w_at + i * PANEL).to(real)
             largest = tl.maximum(largest, tl.abs(a - b), tl.PropagateNan.ALL)
         if ARGMAX:
             new = (largest > best) | ((largest != largest) & (best == best))
             chunk = tl.where(new, start, chunk)
-        best = tl.maximum(best, largest, tl.PropagateNan.ALL)
+        best = tl.maximum(best, largest, tl.PropagateNan.ALL) if ARGMAX else largest
     inside = (row < rows) & (neuron < neurons)
     at = output(row, neuron, group, neurons, groups, out_height, out_width)
     tl.store(y + at, best, inside)

@@ -25,6 +25,7 @@ from torch import Tensor
 from ...geometry import Geometry, output_size
 
 PANEL = tl.constexpr(128)  # rows or neurons of one panel; tiles divide it
+SEGMENT, SEGMENTS = 1024, 64  # dw is summed over at least so many rows at a time, and in at most so many parts
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,15 @@ class Layer:
         return math.prod(self.w_shape[1:])
 
     @property
+    def pixels(self) -> int:
+        """Pixels of all images, each with `channels` numbers of one group."""
+        return self.x_shape[0] * self.x_shape[2] * self.x_shape[3]
+
+    @property
+    def channels(self) -> int:
+        return self.w_shape[1]
+
+    @property
     def empty(self) -> bool:
         return not (self.inputs and self.rows and self.neurons)
 
@@ -80,6 +90,12 @@ class Layer:
         dtype = dtype or (torch.float64 if like.dtype == torch.float64 else torch.float32)
         return like.new_zeros(shape, dtype=dtype) if self.empty else like.new_empty(shape, dtype=dtype)
 
+    def new_gradients(self, like: Tensor, need_x: bool, need_w: bool) -> tuple[Tensor, Tensor]:
+        """(dx, dw), halves as float32; an unneeded one is empty."""
+        dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
+        new = like.new_zeros if self.empty else like.new_empty
+        return new(self.x_shape if need_x else (0,), dtype=dtype), new(self.w_shape if need_w else (0,), dtype=dtype)
+
     def padded(self, x: Tensor) -> Tensor:
         """The images as backward kernels and arg-max searches read them: row after row, padded."""
         pad_h, pad_w = self.geometry.padding
@@ -93,6 +109,19 @@ class Layer:
         """(O, C/G, KH, KW) -> panels."""
         return panels(w.view(self.groups, self.neurons, self.inputs))
 
+    def by_neuron(self, y: Tensor) -> Tensor:
+        """(N, O, OH, OW) -> (O, R): what dx reads, row beside row."""
+        return y.transpose(0, 1).contiguous().view(self.w_shape[0], self.rows)
+
+    def by_row(self, y: Tensor) -> Tensor:
+        """(N, O, OH, OW) -> (R, O): what dw reads, neuron beside neuron."""
+        return y.permute(0, 2, 3, 1).contiguous().view(self.rows, self.w_shape[0])
+
+    def segments(self) -> tuple[int, int]:
+        """In how many parts of how many rows dw is summed: by the number of rows alone."""
+        segment = max(SEGMENT, -(-self.rows // SEGMENTS))
+        return -(-self.rows // segment), segment
+
     def steps(self, device: torch.device) -> Tensor:
         """How far each of the I inputs of a window lies from the window's corner in `padded(x)`."""
         return _steps(self.w_shape[1:], self.padded_size, self.geometry.dilation, device)
@@ -102,6 +131,14 @@ class Layer:
         return (
             self.rows, self.neurons, self.inputs, self.groups, self.x_shape[1], *self.padded_size,
             self.out_height, self.out_width, *self.geometry.stride,
+        )  # fmt: skip
+
+    def backward_sizes(self) -> tuple[int, ...]:
+        """What the kernels of dx are told, in this order."""
+        return (
+            self.pixels, self.channels, self.neurons, self.groups, self.rows, *self.x_shape[2:],
+            self.out_height, self.out_width, *self.w_shape[2:],
+            *self.geometry.stride, *self.geometry.padding, *self.geometry.dilation,
         )  # fmt: skip
 
 
@@ -120,6 +157,18 @@ def panels(t: Tensor) -> Tensor:
 
 
 # --- in kernels -----------------------------------------------------------------------------------
+
+
+@triton.jit
+def tile_of_program(rows, neurons, RM: tl.constexpr, RN: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr):
+    """(group, rows, neurons) of this program, as tensors that broadcast to (RM, RN, TM, TN)."""
+    row_tiles, neuron_tiles = tl.cdiv(rows, RM * TM), tl.cdiv(neurons, RN * TN)
+    tile = tl.program_id(0)
+    row = tl.arange(0, RM)[:, None] * TM + tl.arange(0, TM)[None, :]
+    neuron = tl.arange(0, RN)[:, None] * TN + tl.arange(0, TN)[None, :]
+    row = tile % row_tiles * (RM * TM) + row[:, None, :, None]
+    neuron = tile // row_tiles % neuron_tiles * (RN * TN) + neuron[None, :, None, :]
+    return tile // (row_tiles * neuron_tiles), row, neuron
 
 
 @triton.jit
@@ -148,3 +197,16 @@ def output(row, neuron, group, neurons, groups, out_height, out_width):
     positions = out_height * out_width
     n = (row // positions).to(tl.int64)
     return (n * (neurons * groups) + group * neurons + neuron) * positions + row % positions
+
+
+@triton.jit
+def meeting_row(
+    pixel, tap, height, width, out_height, out_width, kernel_w,
+    stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w,
+):  # fmt: skip
+    """The row whose window has this pixel at this place of the kernel, and whether there is one."""
+    h = pixel // width % height + pad_h - tap // kernel_w * dilation_h
+    w = pixel % width + pad_w - tap % kernel_w * dilation_w
+    oh, ow = h // stride_h, w // stride_w
+    met = (h >= 0) & (w >= 0) & (h % stride_h == 0) & (w % stride_w == 0) & (oh < out_height) & (ow < out_width)
+    return (pixel // (height * width) * out_height + oh) * out_width + ow, met

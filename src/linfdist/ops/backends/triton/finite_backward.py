@@ -1,0 +1,164 @@
+"""Finite p, backward: sign(x_i - w_i) (|x_i - w_i| / y)^(p - 1) for every pair of an input and a neuron that meet.
+
+A program holds a tile of dx or dw and adds up all that meets it, in a fixed order, as at p = inf (`inf_backward`). Sums
+are plain float32 (float64) sums, a product fused with each addition; the power is a product at the p of PRODUCTS, else
+exp2((p - 1) log2 a).
+"""
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ...geometry import Geometry
+from .finite import PRODUCTS, split, whole_power
+from .inf_backward import live
+from .launch import LINEAR_SIZES, Variant, launch, tiles_of, variant
+from .layer import Layer, meeting_row, tile_of_program
+from .tiles import TABLE, tile_of
+
+UNROLL = tl.constexpr(4)
+
+
+def p_dist_backward(
+    grad: Tensor, x: Tensor, w: Tensor, y: Tensor, p: float, geometry: Geometry, need_x: bool, need_w: bool
+) -> tuple[Tensor, Tensor]:
+    layer, tile = Layer.of(x.shape, w.shape, geometry), tile_of("finite_backward")
+    coefficient = live(grad, y)
+    inverse = y.to(coefficient.dtype).clamp(min=torch.finfo(coefficient.dtype).tiny).reciprocal()
+    dx, dw = layer.new_gradients(grad, need_x, need_w)
+    if need_x and not layer.empty:
+        launch(
+            finite_dx_kernel,
+            tiles_of(layer.pixels, tile.rows) * tiles_of(layer.channels, tile.neurons) * layer.groups,
+            x, w.permute(2, 3, 0, 1).contiguous(), layer.by_neuron(coefficient), layer.by_neuron(inverse), dx,
+            *layer.backward_sizes(), *split(p - 1),
+            LINEAR=layer.linear, **slope_constants(p), **tile._asdict(), warps=tile.warps,
+        )  # fmt: skip
+    if need_w and not layer.empty:
+        parts, segment = layer.segments()
+        sums = dw.new_empty(parts, *w.shape)
+        launch(
+            finite_dw_kernel,
+            tiles_of(layer.neurons, tile.rows) * tiles_of(layer.inputs, tile.neurons) * layer.groups * parts,
+            layer.padded(x), w, layer.by_row(coefficient), layer.by_row(inverse), layer.steps(x.device), sums,
+            *layer.sizes(), segment, *split(p - 1),
+            LINEAR=layer.linear, **slope_constants(p), **tile._asdict(), warps=tile.warps,
+        )  # fmt: skip
+        dw = sums[0] if parts == 1 else sums.sum(0)
+    return dx.to(x.dtype), dw.to(x.dtype)
+
+
+def slope_constants(p: float) -> dict[str, Any]:
+    """How the kernels take |d|^(p - 1)."""
+    return {"P": int(p) if p in PRODUCTS else 0, "TINY": p < 1.25}  # TINY: numbers below 2^-126 have powers of weight
+
+
+@triton.jit
+def finite_dx_kernel(
+    x, w, coefficient, inverse, dx,
+    pixels, channels, neurons, groups, rows, height, width, out_height, out_width,
+    kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, e_high, e_low,
+    LINEAR: tl.constexpr, P: tl.constexpr, TINY: tl.constexpr,
+    RM: tl.constexpr, RN: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr,
+):  # fmt: skip
+    group, pixel, channel = tile_of_program(pixels, channels, RM, RN, TM, TN)
+    real = dx.dtype.element_ty
+    e = tl.full((), e_high, real) + tl.full((), e_low, real)
+    inside = (pixel < pixels) & (channel < channels)
+    n, here = pixel // (height * width), pixel % (height * width)
+    here += (n.to(tl.int64) * (channels * groups) + group * channels + channel) * (height * width)
+    a = tl.load(x + here, inside, 0.0).to(real)
+    channel = tl.minimum(channel, channels - 1)
+    total = tl.zeros((RM, RN, TM, TN), real)
+    kernel = kernel_h * kernel_w
+    for back in range(kernel):  # the rows that meet a pixel, from the first to the last
+        tap = kernel - 1 - back
+        row, met = meeting_row(
+            pixel, tap, height, width, out_height, out_width, kernel_w,
+            stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w,
+        )  # fmt: skip
+        met &= pixel < pixels
+        at = (group * neurons).to(tl.int64) * rows + row
+        w_at = (tap * groups + group).to(tl.int64) * neurons * channels + channel
+        before = total
+        for _ in tl.range(0, neurons, loop_unroll_factor=UNROLL):
+            d = a - tl.load(w + w_at).to(real)
+            total = add_slope(total, d, tl.load(inverse + at, met, 0.0), tl.load(coefficient + at, met, 0.0), e, P, TINY)
+            at += rows
+            w_at += channels
+        if not LINEAR:
+            total = tl.where(met, total, before)  # an infinite pixel must not meet the windows that do not see it
+    tl.store(dx + here, total, inside)
+
+
+@triton.jit
+def finite_dw_kernel(
+    x, w, coefficient, inverse, steps, dw,
+    rows, neurons, inputs, groups, channels, height, width, out_height, out_width, stride_h, stride_w,
+    segment, e_high, e_low,
+    LINEAR: tl.constexpr, P: tl.constexpr, TINY: tl.constexpr,
+    RM: tl.constexpr, RN: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr,
+):  # fmt: skip
+    part, neuron, i = tile_of_program(neurons, inputs, RM, RN, TM, TN)
+    group, part = part % groups, part // groups
+    real = dw.dtype.element_ty
+    e = tl.full((), e_high, real) + tl.full((), e_low, real)
+    inside = (neuron < neurons) & (i < inputs)
+    here = (group * neurons + neuron).to(tl.int64) * inputs + i
+    b = tl.load(w + here, inside, 0.0).to(real)
+    neuron, i = tl.minimum(neuron, neurons - 1), tl.minimum(i, inputs - 1)
+    step = i if LINEAR else tl.load(steps + i)
+    total = tl.zeros((RM, RN, TM, TN), real)
+    first = part * segment
+    at = first.to(tl.int64) * (neurons * groups) + group * neurons + neuron
+    x_at = first.to(tl.int64) * inputs
+    for row in tl.range(first, tl.minimum(first + segment, rows), loop_unroll_factor=UNROLL):
+        if not LINEAR:
+            n, position = row // (out_height * out_width), row % (out_height * out_width)
+            x_at = (n.to(tl.int64) * channels + group * (channels // groups)) * height
+            x_at = (x_at + position // out_width * stride_h) * width + position % out_width * stride_w
+        d = b - tl.load(x + (x_at + step)).to(real)  # the gradient of w has the other sign
+        total = add_slope(total, d, tl.load(inverse + at), tl.load(coefficient + at), e, P, TINY)
+        at += neurons * groups
+        x_at += inputs
+    tl.store(dw + part.to(tl.int64) * (groups * neurons) * inputs + here, total, inside)
+
+
+@triton.jit
+def add_slope(total, d, inverse, coefficient, e, P: tl.constexpr, TINY: tl.constexpr):
+    """total + coefficient sign(d) (|d| inverse)^e, e = P - 1 if P is not 0."""
+    if P > 0 and P % 2 == 0:  # an odd power keeps the sign
+        ratio = d * inverse
+        return tl.fma(whole_power(ratio, P - 2), ratio * coefficient, total)
+    ratio = tl.abs(d) * inverse
+    if P > 0:
+        slope = whole_power(ratio, P - 1)
+    else:
+        if TINY:
+            tiny = 2.0**-1000 if d.dtype == tl.float64 else 2.0**-100
+            shift = 200.0 if d.dtype == tl.float64 else 64.0
+            scale = 2.0**200 if d.dtype == tl.float64 else 2.0**64
+            small = ratio < tiny
+            log = tl.log2(tl.where(small, ratio * scale, ratio)) - tl.where(small, shift, 0.0)
+        else:
+            log = tl.log2(ratio)
+        slope = tl.exp2(tl.minimum(e * log, 0.0, tl.PropagateNan.ALL))  # 1 + ulp must not become a huge power
+    slope = tl.where(d < 0, -slope, tl.where(d == 0, 0.0, slope))
+    return tl.fma(slope, coefficient, total)
+
+
+def variants() -> list[Variant]:
+    found, tile = [], TABLE["finite_backward"]
+    for kind, p in (("fp32", 8.0), ("fp32", 32.0), ("fp32", 7.0), ("fp32", 30.5), ("fp32", 1.01), ("fp64", 8.0), ("fp64", 30.5), ("bf16", 8.0)):  # fmt: skip
+        values = "*fp64" if kind == "fp64" else "*fp32"
+        types = {"x": f"*{kind}", "w": f"*{kind}", "steps": "*i32", "e_high": "fp32", "e_low": "fp32"}
+        types |= dict.fromkeys(("coefficient", "inverse", "dx", "dw"), values)
+        for layer, sizes in (("linear", LINEAR_SIZES), ("convolution", {})):
+            constants = {**sizes, "LINEAR": layer == "linear", **slope_constants(p), **tile._asdict()}
+            ones = dict.fromkeys(("kernel_h", "kernel_w", "dilation_h", "dilation_w"), 1) if sizes else {}
+            found.append(variant(f"finite_dx {layer} {kind} p={p:g}", finite_dx_kernel, types, constants | ones, tile.warps))
+            found.append(variant(f"finite_dw {layer} {kind} p={p:g}", finite_dw_kernel, types, constants, tile.warps))
+    return found
