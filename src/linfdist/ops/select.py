@@ -2,14 +2,16 @@
 
 import os
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from .backends import Backend, native, reference, triton
+from .backends import Backend, Kernels, native, reference, triton
 
 BACKENDS: dict[str, Backend] = {"native": native, "triton": triton, "reference": reference}  # best first
+KERNELS: dict[str, Kernels] = {"native": native, "triton": triton}
 LARGE = 1 << 28  # terms |x_i - w_i|, about a second of the reference backend
 
 
@@ -52,12 +54,15 @@ def pick_backend(x: Tensor, w: Tensor) -> Backend:
     return backend
 
 
-def use_native(reasons: list[str]) -> bool:
-    """Whether an operation that has kernels and a form in plain torch runs its kernels, given why they cannot run."""
+def pick_kernels(unsupported: Callable[[Kernels], list[str]]) -> Kernels | None:
+    """Whose kernels run an operation that has a form in plain torch too, given why each cannot; None for that form."""
     forced = forced_backend()
-    if forced == native.name:
-        _refuse(forced, reasons)
-    return forced != reference.name and not reasons
+    if forced:
+        kernels = KERNELS.get(forced)
+        _refuse(forced, unsupported(kernels) if kernels else [])
+        return kernels
+    able = (kernels for kernels in KERNELS.values() if not unsupported(kernels))
+    return next(able, None)
 
 
 def forced_backend() -> str:

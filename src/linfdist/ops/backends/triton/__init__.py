@@ -37,6 +37,21 @@ def interpreted() -> bool:
 
 
 def unsupported(x: Tensor, w: Tensor) -> list[str]:
+    reasons = _elsewhere(x)
+    if x.dtype not in DTYPES:
+        reasons.append(f"needs float32, float64, float16 or bfloat16, got {x.dtype}")
+    if max(x.numel(), w.numel()) >= LARGEST:
+        reasons.append(f"needs tensors of fewer than 2^31 elements, got {tuple(x.shape)} and {tuple(w.shape)}")
+    return reasons
+
+
+def exact_unsupported(x: Tensor) -> list[str]:
+    small = x.numel() < LARGEST
+    return _elsewhere(x) + ([] if small else [f"needs tensors of fewer than 2^31 elements, got {tuple(x.shape)}"])
+
+
+def _elsewhere(x: Tensor) -> list[str]:
+    """Why Triton's kernels cannot run where the tensor lies."""
     reasons = [missing()] if missing() else []
     device = x.device.type
     if device == "cpu" and not interpreted():
@@ -46,10 +61,6 @@ def unsupported(x: Tensor, w: Tensor) -> list[str]:
         )
     elif device not in ("cpu", "cuda"):
         reasons.append(f"needs tensors on a CUDA or ROCm device, got {device}")
-    if x.dtype not in DTYPES:
-        reasons.append(f"needs float32, float64, float16 or bfloat16, got {x.dtype}")
-    if max(x.numel(), w.numel()) >= LARGEST:
-        reasons.append(f"needs tensors of fewer than 2^31 elements, got {tuple(x.shape)} and {tuple(w.shape)}")
     return reasons
 
 
@@ -85,3 +96,7 @@ p_dist = _function("finite", "p_dist")
 p_dist_backward = _function("finite_backward", "p_dist_backward")
 box_dist = _function("box", "box_dist")
 box_dist_argmax = _function("box", "box_dist_argmax")
+adam_ = _function("adam", "adam_")
+exact_dense = _function("exact", "exact_dense")
+exact_sided = _function("exact", "exact_sided")
+exact_network = _function("exact", "exact_network")
