@@ -1,9 +1,9 @@
 """The Triton backend: kernels for NVIDIA and AMD GPUs, and for any CPU under Triton's interpreter.
 
-Each file beside this one holds the kernels of one operation, and `variants()`, which lists what of them is compiled ahead
-of time. Triton itself is imported when the first of them is used, so `import linfdist` neither needs it nor waits for it.
+Each file beside this one holds the kernels of one operation, and `variants()`, which lists what of them is compiled
+ahead of time. Triton is imported when the first of them is used: `import linfdist` neither needs it nor waits for it.
 
-Numbers: at p = inf, the same bits as the reference (values, arg-max; gradients too, up to the order of long sums); at
+Numbers: at p = inf the reference's bits, those of gradients too, as long as dw is summed in one segment (`layer`); at
 finite p the tolerances of `linfdist.dist`. float16 and bfloat16 are read as they are, computed in float32, and rounded
 once, at the end. No result depends on a tile's size, and none is summed by atomics.
 """
@@ -13,6 +13,7 @@ import importlib
 import importlib.util
 import os
 from collections.abc import Callable
+from importlib import metadata
 from typing import Any
 
 import torch
@@ -31,7 +32,7 @@ def missing() -> str:
 
 
 def interpreted() -> bool:
-    """Whether kernels run in Triton's interpreter, on the CPU: slow, for tests. Triton reads this when it is imported."""
+    """Whether kernels run in Triton's interpreter, on the CPU, for tests. Triton reads this when it is imported."""
     return os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "yes", "on", "y")
 
 
@@ -52,11 +53,31 @@ def exact_unsupported(x: Tensor) -> list[str]:
 def _elsewhere(x: Tensor) -> list[str]:
     """Why Triton's kernels cannot run where the tensor lies."""
     reasons = [missing()] if missing() else []
-    if x.device.type != "cuda" and not (x.device.type == "cpu" and interpreted()):
-        wanted = "needs tensors on a CUDA or ROCm device"
-        hint = ", or TRITON_INTERPRET=1 in the environment, for tests" if x.device.type == "cpu" else ""
-        reasons.append(f"{wanted}, got {x.device.type}{hint}")
+    device = x.device.type
+    if device == "cpu" and not interpreted():
+        reasons.append(
+            "needs tensors on a CUDA or ROCm device, got cpu: there only Triton's interpreter runs, slowly, "
+            "if TRITON_INTERPRET=1 is set before Python starts"
+        )
+    elif device not in ("cpu", "cuda"):
+        reasons.append(f"needs tensors on a CUDA or ROCm device, got {device}")
     return reasons
+
+
+def unavailable() -> list[str]:
+    """Why it can run on no tensor here; empty if it can."""
+    if missing():
+        return [missing()]
+    return [] if interpreted() or torch.cuda.is_available() else ["torch finds no CUDA or ROCm device"]
+
+
+def detail() -> str:
+    """Its version and where it runs, for a backend that is available."""
+    found = f"triton {metadata.version('triton')}"
+    if interpreted():
+        return f"{found}, interpreter on the CPU, for tests"
+    names = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+    return f"{found}, {', '.join(names)}"
 
 
 def _function(module: str, name: str) -> Callable[..., Any]:

@@ -1,14 +1,17 @@
-"""Finite p, forward: (sum_i |x_i - w_i|^p)^(1/p), in one pass over the inputs.
+"""Finite p, forward: (sum_i |x_i - w_i|^p)^(1/p).
 
-An output keeps a reference R near the largest difference seen so far, and the sum of (|d| / R)^p as hi + lo. Inputs come
-in chunks: the terms of a chunk are added one after the other, and the chunk's sum is added with the rounding error kept,
-so that errors do not grow with the number of inputs. When a chunk outgrows R, that output takes a new R and scales its
-sum down; a whole tile decides whether anybody has to, but each output only for itself. So no sum ever overflows, and
-none depends on the tile it is computed in.
+An output keeps a reference R, a difference near the largest so far, and the sum of (|d| / R)^p as high + low. Inputs
+come in chunks: the terms of a chunk are added one after the other, and the chunk's sum is added with its rounding error
+kept, so that errors do not grow with the number of inputs. When a chunk outgrows R, that output takes a new R and
+scales its sum down; a tile decides whether anybody has to, but each output only for itself. So one pass over the inputs
+does, no sum overflows, and none depends on the tile it is computed in.
 
-Roundings: subtractions, products, sums and square roots are correctly rounded, one by one (a product is fused with a sum
-only by `tl.fma`); at whole p up to 8, and at those of PRODUCTS, the terms are products, and nothing else is rounded
-before the root. Other powers are exp2(p log2 a), with the device's exp2 and log2.
+Above p = 8, unless p is a product, a pass over the inputs for their largest difference comes first (`TWICE`): ratios of
+at most 1 have a series, which saves more than that pass costs (`powers`), and a p of hundreds would outgrow R all the
+time.
+
+Roundings: subtractions, products, sums, quotients and square roots are correctly rounded, one by one; a product is
+fused with a sum by `tl.fma` alone. exp2 and log2 are those of the device.
 
 Distances that come out tiny (denormal ones, say) are computed again by `CAREFUL`, with all differences scaled up.
 """
@@ -23,9 +26,9 @@ from torch import Tensor
 from ...geometry import Geometry
 from .launch import LINEAR_SIZES, Variant, launch, tiles_of, variant
 from .layer import PANEL, Layer, corner, output, panel_of, tile_of_program
+from .powers import PRODUCTS, choose_power, power, whole_power
 from .tiles import TABLE, tile_of
 
-PRODUCTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32)
 UNROLL = tl.constexpr(4)
 PENDING = tl.constexpr(-1.0)  # instead of a distance that is to be computed carefully
 
@@ -37,25 +40,19 @@ def p_dist(x: Tensor, w: Tensor, p: float, geometry: Geometry) -> Tensor:
         return y.to(x.dtype)
     tensors = layer.windows(x), layer.weights(w), layer.steps(x.device), y
     programs = tiles_of(layer.rows, tile.rows) * tiles_of(layer.neurons, tile.neurons) * layer.groups
+    numbers, constants = choose_power(p, 0, layer.inputs, x.dtype)
     for careful in (False, True):
         launch(
-            finite_kernel, programs, *tensors, *layer.sizes(), *split(p), LINEAR=layer.linear, CAREFUL=careful,
-            **power_constants(p), **tile._asdict(), warps=tile.warps,
+            finite_kernel, programs, *tensors, *layer.sizes(), *numbers, LINEAR=layer.linear, CAREFUL=careful,
+            **constants, **sum_constants(p), **tile._asdict(), warps=tile.warps,
         )  # fmt: skip
     return y.to(x.dtype)
 
 
-def split(p: float) -> tuple[float, float]:
-    """p as two float32 numbers, which is what a kernel takes."""
-    high = float(torch.tensor(p, dtype=torch.float32))
-    return high, p - high
-
-
-def power_constants(p: float) -> dict[str, Any]:
-    """How the kernel takes powers; all of it depends on p alone."""
+def sum_constants(p: float) -> dict[str, Any]:
+    """How the kernel sums: by p alone."""
     return {
-        "P": int(p) if p in PRODUCTS else 0,
-        "EAGER": p > 64,  # the largest difference of a chunk first: even a small growth of it overflows a sum
+        "TWICE": p > 8 and p not in PRODUCTS,
         "CHUNK": 16 if p < 4 else 64,  # terms; the root divides the error of their sum by p
         "WIDE": p < 8,  # the root in float64
     }
@@ -64,9 +61,10 @@ def power_constants(p: float) -> dict[str, Any]:
 @triton.jit
 def finite_kernel(
     x, w, steps, y,
-    rows, neurons, inputs, groups, channels, height, width, out_height, out_width, stride_h, stride_w, p_high, p_low,
-    LINEAR: tl.constexpr, CAREFUL: tl.constexpr,
-    P: tl.constexpr, EAGER: tl.constexpr, CHUNK: tl.constexpr, WIDE: tl.constexpr,
+    rows, neurons, inputs, groups, channels, height, width, out_height, out_width, stride_h, stride_w,
+    p_high, p_low, c1, c2, c3, c4, c5, c6, c7,
+    LINEAR: tl.constexpr, CAREFUL: tl.constexpr, WHOLE: tl.constexpr, DEGREE: tl.constexpr, SQUARINGS: tl.constexpr,
+    TWICE: tl.constexpr, CHUNK: tl.constexpr, WIDE: tl.constexpr,
     RM: tl.constexpr, RN: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr,
 ):  # fmt: skip
     group, row, neuron = tile_of_program(rows, neurons, RM, RN, TM, TN)
@@ -86,43 +84,40 @@ def finite_kernel(
     p = tl.full((), p_high, real) + tl.full((), p_low, real)
     up = (2.0**500 if real == tl.float64 else 2.0**64) if CAREFUL else 1.0
     least = 2.0**-900 if real == tl.float64 else 2.0**-100
-    growth = tl.exp2(8 / p)
 
     high = tl.zeros((RM, RN, TM, TN), real)
     low = tl.zeros((RM, RN, TM, TN), real)
-    largest = chunk_max(x_at, w_at, steps, 0, tl.minimum(CHUNK, inputs), high, LINEAR) * up
-    reference = reference_of(largest, least, P)
+    largest = chunk_max(x_at, w_at, steps, 0, inputs if TWICE else tl.minimum(CHUNK, inputs), high, LINEAR) * up
+    reference = reference_of(largest, least, WHOLE)
     inverse = inverse_of(reference)
     for start in range(0, inputs, CHUNK):
         stop = tl.minimum(start + CHUNK, inputs)
-        if EAGER:
-            terms = high
-            largest = chunk_max(x_at, w_at, steps, start, stop, high, LINEAR) * up
-            outgrown = (reference == 0) | ((largest * inverse <= growth) == 0)  # also by NaN
-        else:
-            terms = chunk_sum(x_at, w_at, steps, start, stop, inverse, up, p, LINEAR, P)
-            outgrown = (reference == 0) | ((terms <= 2.0**60) == 0)
-        if tl.max(tl.ravel((outgrown & wanted).to(tl.int32))) > 0:
-            if not EAGER:
-                largest = chunk_max(x_at, w_at, steps, start, stop, high, LINEAR) * up
-            largest = tl.maximum(reference, reference_of(largest, least, P), tl.PropagateNan.ALL)
-            new = tl.where(outgrown, largest, reference)
-            shrink = power(tl.where(new > reference, reference * inverse_of(new), 1), p, P)
-            high *= shrink
-            low *= shrink
-            reference = new
-            inverse = inverse_of(reference)
-            if not EAGER:
-                again = chunk_sum(x_at, w_at, steps, start, stop, inverse, up, p, LINEAR, P)
+        terms = chunk_sum(
+            x_at, w_at, steps, start, stop, inverse, up, p, c1, c2, c3, c4, c5, c6, c7,
+            LINEAR, WHOLE, DEGREE, SQUARINGS, TWICE,
+        )  # fmt: skip
+        if not TWICE:
+            outgrown = (reference == 0) | ((terms <= 2.0**60) == 0)  # by NaN, too
+            if tl.max(tl.ravel((outgrown & wanted).to(tl.int32))) > 0:
+                largest = reference_of(chunk_max(x_at, w_at, steps, start, stop, high, LINEAR) * up, least, WHOLE)
+                new = tl.where(outgrown, tl.maximum(reference, largest, tl.PropagateNan.ALL), reference)
+                shrink = tl.where(new > reference, reference * inverse_of(new), 1)
+                shrink = power(shrink, p, c1, c2, c3, c4, c5, c6, c7, WHOLE, DEGREE, SQUARINGS, True)
+                high *= shrink
+                low *= shrink
+                reference = new
+                inverse = inverse_of(reference)
+                again = chunk_sum(
+                    x_at, w_at, steps, start, stop, inverse, up, p, c1, c2, c3, c4, c5, c6, c7,
+                    LINEAR, WHOLE, DEGREE, SQUARINGS, TWICE,
+                )  # fmt: skip
                 terms = tl.where(outgrown, again, terms)
-        if EAGER:
-            terms = chunk_sum(x_at, w_at, steps, start, stop, inverse, up, p, LINEAR, P)
         total = high + terms
         part = total - high
         low += (high - (total - part)) + (terms - part)  # what that addition lost
         high = total
 
-    distance = reference * root(high + low, p, P, WIDE) * (1 / up)
+    distance = reference * root(high + low, p, WHOLE, WIDE) * (1 / up)
     plain = (reference > 0) & (reference < float("inf"))
     distance = tl.where(plain, distance, reference)  # 0, inf and NaN stay what they are
     if CAREFUL:
@@ -132,10 +127,10 @@ def finite_kernel(
 
 
 @triton.jit
-def reference_of(largest, least, P: tl.constexpr):
+def reference_of(largest, least, WHOLE: tl.constexpr):
     """What differences are divided by: their largest, or for products a power of two near it, which does not round."""
     reference = largest
-    if P > 0:
+    if WHOLE > 0:
         if largest.dtype == tl.float64:
             reference = (largest.to(tl.int64, bitcast=True) & 0x7FF0000000000000).to(tl.float64, bitcast=True)
             reference = tl.minimum(reference, 2.0**1022)
@@ -167,49 +162,32 @@ def chunk_max(x_at, w_at, steps, start, stop, like, LINEAR: tl.constexpr):
 
 
 @triton.jit
-def chunk_sum(x_at, w_at, steps, start, stop, inverse, up, p, LINEAR: tl.constexpr, P: tl.constexpr):
+def chunk_sum(
+    x_at, w_at, steps, start, stop, inverse, up, p, c1, c2, c3, c4, c5, c6, c7,
+    LINEAR: tl.constexpr, WHOLE: tl.constexpr, DEGREE: tl.constexpr, SQUARINGS: tl.constexpr, CAPPED: tl.constexpr,
+):  # fmt: skip
     """The sum of (|x_i - w_i| up inverse)^p over a chunk of inputs, from the first to the last."""
     total = tl.zeros_like(inverse)
     for i in tl.range(start, stop, loop_unroll_factor=UNROLL):
         a = tl.load(x_at + (i * PANEL if LINEAR else tl.load(steps + i))).to(inverse.dtype)
         b = tl.load(w_at + i * PANEL).to(inverse.dtype)
         d = tl.abs(a - b) * up * inverse
-        if P > 0 and P % 2 == 0:
-            half = whole_power(d, P // 2)
+        if WHOLE > 0 and WHOLE % 2 == 0:
+            half = whole_power(d, WHOLE // 2)
             total = tl.fma(half, half, total)
         else:
-            total += power(d, p, P)
+            total += power(d, p, c1, c2, c3, c4, c5, c6, c7, WHOLE, DEGREE, SQUARINGS, CAPPED)
     return total
 
 
 @triton.jit
-def power(a, p, P: tl.constexpr):
-    """a^p for a >= 0: as few products as can be if P says so; exact 0 at 0 for p > 0."""
-    if P == 0:
-        return tl.exp2(p * tl.log2(a))
-    return whole_power(a, P)
-
-
-@triton.jit
-def whole_power(a, P: tl.constexpr):
-    """a^P for whole P from 0 to 63."""
-    result = tl.full(a.shape, 1, a.dtype)
-    for bit in tl.static_range(6):
-        if (P >> bit) % 2 == 1:
-            result *= a
-        if (P >> bit) > 1:
-            a *= a
-    return result
-
-
-@triton.jit
-def root(s, p, P: tl.constexpr, WIDE: tl.constexpr):
+def root(s, p, WHOLE: tl.constexpr, WIDE: tl.constexpr):
     """s^(1/p): square roots where they do, else in float64 for small p."""
-    if P == 1:
+    if WHOLE == 1:
         return s
-    elif P == 2 or P == 4 or P == 8 or P == 16 or P == 32:
+    elif WHOLE == 2 or WHOLE == 4 or WHOLE == 8 or WHOLE == 16 or WHOLE == 32:
         for bit in tl.static_range(1, 6):
-            if P >> bit > 0:
+            if WHOLE >> bit > 0:
                 s = tl.sqrt(s) if s.dtype == tl.float64 else tl.sqrt_rn(s)
         return s
     elif WIDE:
@@ -219,17 +197,20 @@ def root(s, p, P: tl.constexpr, WIDE: tl.constexpr):
 
 
 def variants() -> list[Variant]:
-    found = []
+    found, tile = [], TABLE["finite"]
     for kind, layer, p in (
-        ("fp32", "linear", 8.0), ("fp32", "linear", 32.0), ("fp32", "linear", 2.0), ("fp32", "linear", 30.5),
-        ("fp32", "linear", 100.0), ("fp32", "convolution", 8.0), ("fp32", "convolution", 30.5),
-        ("fp64", "linear", 8.0), ("fp64", "linear", 30.5), ("bf16", "linear", 8.0),
+        ("fp32", "linear", 8.0), ("fp32", "linear", 32.0), ("fp32", "linear", 2.0), ("fp32", "linear", 2.5),
+        ("fp32", "linear", 30.5), ("fp32", "linear", 1000.0), ("fp32", "convolution", 8.0),
+        ("fp32", "convolution", 30.5), ("fp64", "linear", 8.0), ("fp64", "linear", 30.5), ("bf16", "linear", 8.0),
     ):  # fmt: skip
-        tile, values = TABLE["finite"], "*fp64" if kind == "fp64" else "*fp32"
-        types = {"x": f"*{kind}", "w": f"*{kind}", "steps": "*i32", "y": values, "p_high": "fp32", "p_low": "fp32"}
+        dtype = torch.float64 if kind == "fp64" else torch.float32
+        chosen = choose_power(p, 0, 5120, dtype)[1]
+        types = {"x": f"*{kind}", "w": f"*{kind}", "steps": "*i32", "y": "*fp64" if kind == "fp64" else "*fp32"}
+        types |= dict.fromkeys(("p_high", "p_low", "c1", "c2", "c3", "c4", "c5", "c6", "c7"), "fp32")
         sizes = LINEAR_SIZES if layer == "linear" else {}
-        for careful in (False, True) if kind == "fp32" and layer == "linear" and p == 8 else (False,):
-            constants = {**sizes, "LINEAR": layer == "linear", "CAREFUL": careful, **power_constants(p), **tile._asdict()}
+        for careful in (False, True) if (kind, layer, p) == ("fp32", "linear", 8.0) else (False,):
+            constants = {**sizes, **chosen, **sum_constants(p), **tile._asdict()}
+            constants |= {"LINEAR": layer == "linear", "CAREFUL": careful}
             name = f"finite {layer} {kind} p={p:g}{' careful' if careful else ''}"
             found.append(variant(name, finite_kernel, types, constants, tile.warps))
     return found

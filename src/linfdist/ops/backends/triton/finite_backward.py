@@ -1,11 +1,8 @@
 """Finite p, backward: sign(x_i - w_i) (|x_i - w_i| / y)^(p - 1) for every pair of an input and a neuron that meet.
 
 A program holds a tile of dx or dw and adds up all that meets it, in a fixed order, as at p = inf (`inf_backward`). Sums
-are plain float32 (float64) sums, a product fused with each addition; the power is a product at the p of PRODUCTS, else
-exp2((p - 1) log2 a).
+are plain float32 (float64) sums, a product fused with each addition.
 """
-
-from typing import Any
 
 import torch
 import triton
@@ -13,10 +10,10 @@ import triton.language as tl
 from torch import Tensor
 
 from ...geometry import Geometry
-from .finite import PRODUCTS, split, whole_power
 from .inf_backward import live
 from .launch import LINEAR_SIZES, Variant, launch, tiles_of, variant
 from .layer import Layer, meeting_row, tile_of_program
+from .powers import choose_power, power, whole_power
 from .tiles import TABLE, tile_of
 
 UNROLL = tl.constexpr(4)
@@ -28,14 +25,15 @@ def p_dist_backward(
     layer, tile = Layer.of(x.shape, w.shape, geometry), tile_of("finite_backward")
     coefficient = live(grad, y)
     inverse = y.to(coefficient.dtype).clamp(min=torch.finfo(coefficient.dtype).tiny).reciprocal()
+    numbers, constants = choose_power(p, 1, max(1, layer.inputs), x.dtype)
     dx, dw = layer.new_gradients(grad, need_x, need_w)
     if need_x and not layer.empty:
         launch(
             finite_dx_kernel,
             tiles_of(layer.pixels, tile.rows) * tiles_of(layer.channels, tile.neurons) * layer.groups,
             x, w.permute(2, 3, 0, 1).contiguous(), layer.by_neuron(coefficient), layer.by_neuron(inverse), dx,
-            *layer.backward_sizes(), *split(p - 1),
-            LINEAR=layer.linear, **slope_constants(p), **tile._asdict(), warps=tile.warps,
+            *layer.backward_sizes(), *numbers,
+            LINEAR=layer.linear, TINY=p < 1.25, **constants, **tile._asdict(), warps=tile.warps,
         )  # fmt: skip
     if need_w and not layer.empty:
         parts, segment = layer.segments()
@@ -44,24 +42,20 @@ def p_dist_backward(
             finite_dw_kernel,
             tiles_of(layer.neurons, tile.rows) * tiles_of(layer.inputs, tile.neurons) * layer.groups * parts,
             layer.padded(x), w, layer.by_row(coefficient), layer.by_row(inverse), layer.steps(x.device), sums,
-            *layer.sizes(), segment, *split(p - 1),
-            LINEAR=layer.linear, **slope_constants(p), **tile._asdict(), warps=tile.warps,
+            *layer.sizes(), segment, *numbers,
+            LINEAR=layer.linear, TINY=p < 1.25, **constants, **tile._asdict(), warps=tile.warps,
         )  # fmt: skip
         dw = sums[0] if parts == 1 else sums.sum(0)
     return dx.to(x.dtype), dw.to(x.dtype)
-
-
-def slope_constants(p: float) -> dict[str, Any]:
-    """How the kernels take |d|^(p - 1)."""
-    return {"P": int(p) if p in PRODUCTS else 0, "TINY": p < 1.25}  # TINY: numbers below 2^-126 have powers of weight
 
 
 @triton.jit
 def finite_dx_kernel(
     x, w, coefficient, inverse, dx,
     pixels, channels, neurons, groups, rows, height, width, out_height, out_width,
-    kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, e_high, e_low,
-    LINEAR: tl.constexpr, P: tl.constexpr, TINY: tl.constexpr,
+    kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w,
+    e_high, e_low, c1, c2, c3, c4, c5, c6, c7,
+    LINEAR: tl.constexpr, TINY: tl.constexpr, WHOLE: tl.constexpr, DEGREE: tl.constexpr, SQUARINGS: tl.constexpr,
     RM: tl.constexpr, RN: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr,
 ):  # fmt: skip
     group, pixel, channel = tile_of_program(pixels, channels, RM, RN, TM, TN)
@@ -81,12 +75,15 @@ def finite_dx_kernel(
             stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w,
         )  # fmt: skip
         met &= pixel < pixels
-        at = (group * neurons).to(tl.int64) * rows + row
-        w_at = (tap * groups + group).to(tl.int64) * neurons * channels + channel
+        at = (group * neurons).to(tl.int64) * rows
+        w_at = (tap * groups + group).to(tl.int64) * neurons * channels
         before = total
         for _ in tl.range(0, neurons, loop_unroll_factor=UNROLL):
-            d = a - tl.load(w + w_at).to(real)
-            total = add_slope(total, d, tl.load(inverse + at, met, 0.0), tl.load(coefficient + at, met, 0.0), e, P, TINY)
+            d = a - tl.load(w + w_at + channel).to(real)
+            total = add_slope(
+                total, d, tl.load(inverse + at + row, met, 0.0), tl.load(coefficient + at + row, met, 0.0),
+                e, c1, c2, c3, c4, c5, c6, c7, TINY, WHOLE, DEGREE, SQUARINGS,
+            )  # fmt: skip
             at += rows
             w_at += channels
         if not LINEAR:
@@ -98,8 +95,8 @@ def finite_dx_kernel(
 def finite_dw_kernel(
     x, w, coefficient, inverse, steps, dw,
     rows, neurons, inputs, groups, channels, height, width, out_height, out_width, stride_h, stride_w,
-    segment, e_high, e_low,
-    LINEAR: tl.constexpr, P: tl.constexpr, TINY: tl.constexpr,
+    segment, e_high, e_low, c1, c2, c3, c4, c5, c6, c7,
+    LINEAR: tl.constexpr, TINY: tl.constexpr, WHOLE: tl.constexpr, DEGREE: tl.constexpr, SQUARINGS: tl.constexpr,
     RM: tl.constexpr, RN: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr,
 ):  # fmt: skip
     part, neuron, i = tile_of_program(neurons, inputs, RM, RN, TM, TN)
@@ -113,52 +110,59 @@ def finite_dw_kernel(
     step = i if LINEAR else tl.load(steps + i)
     total = tl.zeros((RM, RN, TM, TN), real)
     first = part * segment
-    at = first.to(tl.int64) * (neurons * groups) + group * neurons + neuron
+    at = first.to(tl.int64) * (neurons * groups) + group * neurons
     x_at = first.to(tl.int64) * inputs
     for row in tl.range(first, tl.minimum(first + segment, rows), loop_unroll_factor=UNROLL):
         if not LINEAR:
             n, position = row // (out_height * out_width), row % (out_height * out_width)
             x_at = (n.to(tl.int64) * channels + group * (channels // groups)) * height
             x_at = (x_at + position // out_width * stride_h) * width + position % out_width * stride_w
-        d = b - tl.load(x + (x_at + step)).to(real)  # the gradient of w has the other sign
-        total = add_slope(total, d, tl.load(inverse + at), tl.load(coefficient + at), e, P, TINY)
+        d = b - tl.load(x + x_at + step).to(real)  # the gradient of w has the other sign
+        total = add_slope(
+            total, d, tl.load(inverse + at + neuron), tl.load(coefficient + at + neuron),
+            e, c1, c2, c3, c4, c5, c6, c7, TINY, WHOLE, DEGREE, SQUARINGS,
+        )  # fmt: skip
         at += neurons * groups
         x_at += inputs
     tl.store(dw + part.to(tl.int64) * (groups * neurons) * inputs + here, total, inside)
 
 
 @triton.jit
-def add_slope(total, d, inverse, coefficient, e, P: tl.constexpr, TINY: tl.constexpr):
-    """total + coefficient sign(d) (|d| inverse)^e, e = P - 1 if P is not 0."""
-    if P > 0 and P % 2 == 0:  # an odd power keeps the sign
+def add_slope(
+    total, d, inverse, coefficient, e, c1, c2, c3, c4, c5, c6, c7,
+    TINY: tl.constexpr, WHOLE: tl.constexpr, DEGREE: tl.constexpr, SQUARINGS: tl.constexpr,
+):  # fmt: skip
+    """total + coefficient sign(d) (|d| inverse)^e."""
+    if WHOLE > 0 and WHOLE % 2 == 1:  # an odd power keeps the sign
         ratio = d * inverse
-        return tl.fma(whole_power(ratio, P - 2), ratio * coefficient, total)
+        return tl.fma(whole_power(ratio, WHOLE - 1), ratio * coefficient, total)
     ratio = tl.abs(d) * inverse
-    if P > 0:
-        slope = whole_power(ratio, P - 1)
+    if TINY and WHOLE < 0:  # numbers too small for a device's log2 have powers of weight
+        small = ratio < (2.0**-900 if d.dtype == tl.float64 else 2.0**-100)
+        ratio = tl.where(small, ratio * (2.0**200 if d.dtype == tl.float64 else 2.0**64), ratio)
+        slope = power(ratio, e, c1, c2, c3, c4, c5, c6, c7, WHOLE, DEGREE, SQUARINGS, True)
+        slope = tl.where(small, slope * tl.exp2((-200.0 if d.dtype == tl.float64 else -64.0) * e), slope)
     else:
-        if TINY:
-            tiny = 2.0**-1000 if d.dtype == tl.float64 else 2.0**-100
-            shift = 200.0 if d.dtype == tl.float64 else 64.0
-            scale = 2.0**200 if d.dtype == tl.float64 else 2.0**64
-            small = ratio < tiny
-            log = tl.log2(tl.where(small, ratio * scale, ratio)) - tl.where(small, shift, 0.0)
-        else:
-            log = tl.log2(ratio)
-        slope = tl.exp2(tl.minimum(e * log, 0.0, tl.PropagateNan.ALL))  # 1 + ulp must not become a huge power
+        slope = power(ratio, e, c1, c2, c3, c4, c5, c6, c7, WHOLE, DEGREE, SQUARINGS, True)
     slope = tl.where(d < 0, -slope, tl.where(d == 0, 0.0, slope))
     return tl.fma(slope, coefficient, total)
 
 
 def variants() -> list[Variant]:
     found, tile = [], TABLE["finite_backward"]
-    for kind, p in (("fp32", 8.0), ("fp32", 32.0), ("fp32", 7.0), ("fp32", 30.5), ("fp32", 1.01), ("fp64", 8.0), ("fp64", 30.5), ("bf16", 8.0)):  # fmt: skip
-        values = "*fp64" if kind == "fp64" else "*fp32"
-        types = {"x": f"*{kind}", "w": f"*{kind}", "steps": "*i32", "e_high": "fp32", "e_low": "fp32"}
+    for kind, p in (
+        ("fp32", 8.0), ("fp32", 32.0), ("fp32", 7.0), ("fp32", 30.5), ("fp32", 1000.0), ("fp32", 1.01), ("fp32", 2.5),
+        ("fp64", 8.0), ("fp64", 30.5), ("bf16", 8.0),
+    ):  # fmt: skip
+        dtype, values = (torch.float64, "*fp64") if kind == "fp64" else (torch.float32, "*fp32")
+        types = {"x": f"*{kind}", "w": f"*{kind}", "steps": "*i32"}
         types |= dict.fromkeys(("coefficient", "inverse", "dx", "dw"), values)
+        types |= dict.fromkeys(("e_high", "e_low", "c1", "c2", "c3", "c4", "c5", "c6", "c7"), "fp32")
         for layer, sizes in (("linear", LINEAR_SIZES), ("convolution", {})):
-            constants = {**sizes, "LINEAR": layer == "linear", **slope_constants(p), **tile._asdict()}
+            constants = {**sizes, **choose_power(p, 1, 5120, dtype)[1], **tile._asdict()}
+            constants |= {"LINEAR": layer == "linear", "TINY": p < 1.25}
             ones = dict.fromkeys(("kernel_h", "kernel_w", "dilation_h", "dilation_w"), 1) if sizes else {}
-            found.append(variant(f"finite_dx {layer} {kind} p={p:g}", finite_dx_kernel, types, constants | ones, tile.warps))
-            found.append(variant(f"finite_dw {layer} {kind} p={p:g}", finite_dw_kernel, types, constants, tile.warps))
+            name = f"{layer} {kind} p={p:g}"
+            found.append(variant(f"finite_dx {name}", finite_dx_kernel, types, constants | ones, tile.warps))
+            found.append(variant(f"finite_dw {name}", finite_dw_kernel, types, constants, tile.warps))
     return found

@@ -74,10 +74,10 @@ def inf_dx_kernel(
         )  # fmt: skip
         met &= pixel < pixels
         own = channel * kernel + tap
-        at = (group * neurons).to(tl.int64) * rows + row
+        at = (group * neurons).to(tl.int64) * rows  # one number for the whole program: cheap to move on
         for _ in tl.range(0, neurons, loop_unroll_factor=UNROLL):
-            c = tl.load(coefficient + at, met, 0.0)
-            i = tl.load(place + at, met, -1)
+            c = tl.load(coefficient + at + row, met, 0.0)
+            i = tl.load(place + at + row, met, -1)
             total = tl.where(i == own, total + c, total)
             at += rows
     n, at = pixel // (height * width), pixel % (height * width)
@@ -94,10 +94,11 @@ def inf_dw_kernel(
     group, part = part % groups, part // groups
     first = part * segment
     total = tl.zeros((RM, RN, TM, TN), dw.dtype.element_ty)
-    at = first.to(tl.int64) * (neurons * groups) + group * neurons + tl.minimum(neuron, neurons - 1)
+    at = first.to(tl.int64) * (neurons * groups) + group * neurons
+    in_neuron = tl.minimum(neuron, neurons - 1)
     for _ in tl.range(first, tl.minimum(first + segment, rows), loop_unroll_factor=UNROLL):
-        c = tl.load(coefficient + at)
-        total = tl.where(tl.load(place + at) == i, total - c, total)
+        c = tl.load(coefficient + at + in_neuron)
+        total = tl.where(tl.load(place + at + in_neuron) == i, total - c, total)
         at += neurons * groups
     at = ((part * groups + group) * neurons + neuron).to(tl.int64) * inputs + i
     tl.store(dw + at, total, (neuron < neurons) & (i < inputs))

@@ -22,7 +22,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ...geometry import Geometry, output_size
+from ...geometry import Geometry, make_geometry, output_size
 
 PANEL = tl.constexpr(128)  # rows or neurons of one panel; tiles divide it
 SEGMENT, SEGMENTS = 1024, 64  # dw is summed over at least so many rows at a time, and in at most so many parts
@@ -38,6 +38,8 @@ class Layer:
 
     @classmethod
     def of(cls, x_shape: Sequence[int], w_shape: Sequence[int], geometry: Geometry) -> "Layer":
+        stride, padding, dilation, groups = geometry  # lists, if torch hands them on
+        geometry = make_geometry(stride, padding, dilation, groups)
         return cls(tuple(x_shape), tuple(w_shape), geometry, *output_size(x_shape, w_shape, geometry))
 
     @property
@@ -73,15 +75,16 @@ class Layer:
     @property
     def linear(self) -> bool:
         """Whether every row is one vector: then x has panels, and there is neither padding nor a window."""
-        return self.x_shape[2:] == (1, 1) and self.w_shape[2:] == (1, 1) and self.geometry.padding == (0, 0) and (
-            self.groups == 1
+        return (
+            self.x_shape[2:] == (1, 1)
+            and self.w_shape[2:] == (1, 1)
+            and self.geometry.padding == (0, 0)
+            and (self.groups == 1)
         )
 
     @property
     def padded_size(self) -> tuple[int, int]:
-        height, width = (
-            size + 2 * pad for size, pad in zip(self.x_shape[2:], self.geometry.padding, strict=True)
-        )
+        height, width = (size + 2 * pad for size, pad in zip(self.x_shape[2:], self.geometry.padding, strict=True))
         return height, width
 
     def new_output(self, like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
