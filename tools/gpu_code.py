@@ -1,6 +1,5 @@
 """Compile Triton's kernels without a device, and read what the compilers have made: PTX, SASS, AMD's assembly."""
 
-import os
 import re
 import subprocess
 import tempfile
@@ -12,6 +11,8 @@ from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any
+
+from linfdist.ops.backends.triton import interpreted
 
 TARGETS: dict[str, tuple[str, int | str, int]] = {
     "sm_80": ("cuda", 80, 32),  # A100
@@ -89,7 +90,7 @@ def compile_variant(variant: Any, target: str) -> Code:
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    if os.environ.get("TRITON_INTERPRET"):
+    if interpreted():
         raise RuntimeError("TRITON_INTERPRET is set: the interpreter compiles nothing. Unset it")
     source = ASTSource(variant.kernel, variant.signature, variant.constants, variant.attributes)
     options = {"num_warps": variant.warps, **variant.options}

@@ -9,6 +9,7 @@ issues so many of them a clock, and each of its units executes so many: the slow
 import json
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,7 @@ def seconds(kernel: str, row: dict[str, Any], gpu: Gpu, weights: int) -> float:
 
 def step_seconds(kernels: dict[str, Any], forward: str, dx: str, dw: str, gpu: Gpu) -> dict[str, float]:
     """The parts of a training step; the first layer needs no gradient of its input."""
-    weights = sum(a * b for a, b in zip(LAYERS, LAYERS[1:], strict=False))
+    weights = sum(a * b for a, b in pairwise(LAYERS))
     first = LAYERS[0] * LAYERS[1]
     sizes = {forward: weights, dx: weights - first, dw: weights}
     parts = {name: seconds(name, kernels[name][gpu.target], gpu, size) for name, size in sizes.items()}
@@ -162,9 +163,9 @@ def page() -> str:
         "# What the kernels could do on a GPU",
         "<!-- Written by python -m tools.gpu_model; change that instead. -->",
         "**This is a model, not a measurement.** No GPU was at hand. The kernels were compiled for each of them, "
-        f"without a device, by Triton {table['triton']}, and the instructions of their inner loops were counted. A bound "
-        "says how long these instructions take if nothing ever waits: not for memory, not for another instruction, not for "
-        "the last programs of a launch to finish. A real run takes longer. [The compiled code](gpu-code.md) says how "
+        f"without a device, by Triton {table['triton']}, and the instructions of their inner loops were counted. A "
+        "bound says how long these instructions take if nothing ever waits: not for memory, not for another "
+        "instruction, not for the last programs of a launch to finish. A real run takes longer. [The compiled code](gpu-code.md) says how "
         "it was read, and what was checked.",
         "## A training step",
         f"The CIFAR-10 network of the paper (six layers, 5120 neurons wide), batches of {BATCH}, {STEPS} steps an "

@@ -33,6 +33,8 @@ class Tile(NamedTuple):
 TABLE = {
     "inf": Tile(8, 8, 16, 16),
     "inf_argmax": Tile(8, 4, 8, 16),
+    "box": Tile(8, 4, 8, 16),
+    "box_argmax": Tile(4, 4, 8, 16),
     "inf_backward": Tile(4, 4, 8, 16),
     "finite": Tile(4, 4, 8, 16),
     "finite_backward": Tile(4, 4, 8, 16),
