@@ -139,7 +139,7 @@ def _read_amd(target: str, shared: int, llvm: str, assembly: str) -> Code:
             if to and "branch" in found[1] and to[1] in labels:
                 jumps[address] = labels[to[1]]
     value = {name: int(number) for name, number in re.findall(r"\.(\w+):\s+(\d+)\s*$", assembly, re.MULTILINE)}
-    spills = 4 * (value["vgpr_spill_count"] + value["sgpr_spill_count"])
+    spills = value["private_segment_fixed_size"]  # scalar registers that spill into vector registers cost no memory
     return Code(target, value["vgpr_count"], spills, shared, tuple(instructions), jumps, llvm, assembly)
 
 

@@ -10,7 +10,7 @@ with that of p = 2 and p = inf, the results have the engine's bits. At other p, 
 import math
 from typing import Any
 
-import numpy as np
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -25,14 +25,14 @@ def adam_(
     w: Tensor, grad: Tensor, mean: Tensor, square: Tensor, lr: float, beta1: float, beta2: float, eps: float,
     decay: float, p: float, step: int, rows: int,
 ) -> None:  # fmt: skip
-    rate = np.float32(lr)  # the engine's roundings
+    rate, decay_rate = torch.tensor([lr, decay], dtype=torch.float32)  # the engine's roundings
     which = NO if decay == 0 else ALL if p == 2 else LARGEST if math.isinf(p) else POWER
     by_row = which in (LARGEST, POWER)
     launch(
         adam_kernel,
         (rows if w.numel() else 0) if by_row else tiles_of(w.numel(), BLOCK),
         w, grad, mean, square, w.numel() // max(rows, 1) if by_row else w.numel(),
-        float(rate * np.float32(decay)), p if which == POWER else 2.0, 1 - beta1, 1 - beta2,
+        float(rate * decay_rate), p if which == POWER else 2.0, 1 - beta1, 1 - beta2,
         1 / math.sqrt(1 - beta2**step), eps, float(rate) / (1 - beta1**step), DECAY=which, BLOCK=BLOCK, warps=4,
     )  # fmt: skip
 
