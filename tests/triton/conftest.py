@@ -7,8 +7,6 @@ from linfdist.ops.backends import triton
 
 @pytest.fixture(autouse=True)
 def _interpreter(monkeypatch):
-    """For these tests alone. Triton reads it when a kernel's module is imported; nothing here runs one otherwise."""
-    if triton.missing():
-        pytest.skip(f"triton: {triton.missing()}")
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    if triton.missing() or not triton.interpreted():
+        pytest.skip(f"triton: {triton.missing() or 'TRITON_INTERPRET=0'}")
     monkeypatch.setenv("LINFDIST_BACKEND", "triton")

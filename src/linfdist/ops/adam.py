@@ -22,7 +22,7 @@ def adam_step(
     The tensors have one shape and may lie in memory in any order. 1 − β is formed in float64, and the moments move by
     (1 − β)·(new − old): a β near 1 keeps its digits in float32.
     """
-    kernels = pick_kernels(lambda kernels: kernels.unsupported(w, w)) if w.dtype == torch.float32 else None
+    kernels = pick_kernels(w, lambda kernels: kernels.unsupported(w, w)) if w.dtype == torch.float32 else None
     if kernels:
         own = [tensor.contiguous() for tensor in (w, mean, square)]  # copies of those that lie in another order
         rows = w.shape[0] if w.dim() > 1 else 1

@@ -200,7 +200,7 @@ def network(images: Tensor, k: int, layers: Chain) -> Tensor:
 
 
 def _kernels(x: Tensor) -> Kernels | None:
-    return pick_kernels(lambda kernels: kernels.exact_unsupported(x))
+    return pick_kernels(x, lambda kernels: kernels.exact_unsupported(x))
 
 
 def _narrow(largest: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:

@@ -47,22 +47,26 @@ def pick_backend(x: Tensor, w: Tensor) -> Backend:
         _refuse(forced, BACKENDS[forced].unsupported(x, w))
         return BACKENDS[forced]
     able = (backend for backend in BACKENDS.values() if not backend.unsupported(x, w))
-    # Triton's interpreter is for tests: on the CPU it runs if it is asked for by name.
-    backend = next(backend for backend in able if backend is not triton or x.device.type != "cpu")
+    backend = next(backend for backend in able if not _only_on_request(backend, x))
     if backend is reference:
         _warn_of_reference(x, w)
     return backend
 
 
-def pick_kernels(unsupported: Callable[[Kernels], list[str]]) -> Kernels | None:
-    """Whose kernels run an operation that has a form in plain torch too, given why each cannot; None for that form."""
+def pick_kernels(x: Tensor, unsupported: Callable[[Kernels], list[str]]) -> Kernels | None:
+    """Whose kernels run an operation on x that has a form in plain torch too, given why each cannot; None: that form."""
     forced = forced_backend()
     if forced:
         kernels = KERNELS.get(forced)
         _refuse(forced, unsupported(kernels) if kernels else [])
         return kernels
     able = (kernels for kernels in KERNELS.values() if not unsupported(kernels))
-    return next(able, None)
+    return next((kernels for kernels in able if not _only_on_request(kernels, x)), None)
+
+
+def _only_on_request(backend: Backend | Kernels, x: Tensor) -> bool:
+    """Triton's interpreter is for tests: on the CPU it runs if it is asked for by name."""
+    return backend is triton and x.device.type == "cpu"
 
 
 def forced_backend() -> str:

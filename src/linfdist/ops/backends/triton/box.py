@@ -11,13 +11,11 @@ import triton.language as tl
 from torch import Tensor
 
 from ...geometry import Geometry
-from . import interpreted
 from .launch import LINEAR_SIZES, Variant, launch, tiles_of, variant
 from .layer import PANEL, Layer, corner, output, panel_of
-from .tiles import INTERPRETED, Tile
+from .tiles import TABLE, tile_of
 
 CHUNK = tl.constexpr(8)
-TILES = {False: Tile(8, 4, 8, 16), True: Tile(4, 4, 8, 16)}  # without and with the places
 
 
 def box_dist(lower: Tensor, upper: Tensor, w: Tensor, geometry: Geometry) -> tuple[Tensor, Tensor]:
@@ -34,7 +32,7 @@ def box_dist_argmax(
 def _run(
     lower: Tensor, upper: Tensor, w: Tensor, geometry: Geometry, argmax: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    layer, tile = Layer.of(lower.shape, w.shape, geometry), INTERPRETED if interpreted() else TILES[argmax]
+    layer, tile = Layer.of(lower.shape, w.shape, geometry), tile_of("box_argmax" if argmax else "box")
     nearest, farthest = layer.new_output(lower), layer.new_output(lower)
     places = (layer.new_output(lower, torch.int32), layer.new_output(lower, torch.int32)) if argmax else (nearest,) * 2
     if not layer.empty:
@@ -135,12 +133,12 @@ def variants() -> list[Variant]:
     found = []
     for kind in ("fp32", "fp64", "bf16"):
         for layer, sizes in (("linear", LINEAR_SIZES), ("convolution", {})):
-            for argmax, tile in TILES.items():
+            for argmax in (False, True):
+                name = "box_argmax" if argmax else "box"
                 real = "*fp64" if kind == "fp64" else "*fp32"
                 types = dict.fromkeys(("lower", "upper", "w"), f"*{kind}") | {"steps": "*i32"}
                 types |= dict.fromkeys(("nearest", "farthest"), real)
                 types |= dict.fromkeys(("near_where", "far_where"), "*i32" if argmax else real)
-                constants = {**sizes, "LINEAR": layer == "linear", "ARGMAX": argmax, **tile._asdict()}
-                name = f"{'box_argmax' if argmax else 'box'} {layer} {kind}"
-                found.append(variant(name, box_kernel, types, constants, tile.warps))
+                constants = {**sizes, "LINEAR": layer == "linear", "ARGMAX": argmax, **TABLE[name]._asdict()}
+                found.append(variant(f"{name} {layer} {kind}", box_kernel, types, constants, TABLE[name].warps))
     return found

@@ -42,6 +42,8 @@ TABLE = {
     "inf_argmax": Tile(8, 4, 8, 16),
     "inf_dx": Tile(8, 4, 8, 16),
     "inf_dw": Tile(8, 4, 8, 16),
+    "box": Tile(8, 4, 8, 16),
+    "box_argmax": Tile(4, 4, 8, 16),
     "finite": Tile(4, 4, 8, 16),
     "finite_dx": Tile(8, 4, 8, 16),
     "finite_dw": Tile(8, 4, 8, 16),
