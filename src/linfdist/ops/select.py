@@ -54,7 +54,7 @@ def pick_backend(x: Tensor, w: Tensor) -> Backend:
 
 
 def pick_kernels(x: Tensor, unsupported: Callable[[Kernels], list[str]]) -> Kernels | None:
-    """Whose kernels run an operation on x that has a form in plain torch too, given why each cannot; None: that form."""
+    """Whose kernels run an operation on x that has a form in plain torch too, given why each cannot; None: in torch."""
     forced = forced_backend()
     if forced:
         kernels = KERNELS.get(forced)

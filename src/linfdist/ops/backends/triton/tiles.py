@@ -45,8 +45,8 @@ TABLE = {
     "box": Tile(8, 4, 8, 16),
     "box_argmax": Tile(4, 4, 8, 16),
     "finite": Tile(4, 4, 8, 16),
-    "finite_dx": Tile(8, 4, 8, 16),
-    "finite_dw": Tile(8, 4, 8, 16),
+    "finite_dx": Tile(4, 4, 8, 16),
+    "finite_dw": Tile(4, 4, 8, 16),
 }
 INTERPRETED = Tile(8, 8, 8, 8)  # few, large programs
 CANDIDATES = (Tile(4, 4, 8, 16), Tile(8, 4, 8, 16), Tile(4, 8, 8, 16), Tile(8, 8, 16, 16), Tile(2, 4, 8, 16))
