@@ -37,8 +37,8 @@ def results(x, w, p, geometry):
 
 
 PROBLEMS = {
-    "linear": (lambda: (3 * torch.randn(11, 21, 1, 1), torch.randn(9, 21, 1, 1)), POINT),
-    "convolution": (lambda: (torch.rand(2, 4, 4, 3), torch.randn(6, 2, 2, 2)), CONVOLUTION),
+    "linear": (lambda: (3 * torch.randn(5, 17, 1, 1), torch.randn(9, 17, 1, 1)), POINT),
+    "convolution": (lambda: (torch.rand(2, 4, 3, 2), torch.randn(4, 2, 2, 2)), CONVOLUTION),
 }
 
 
@@ -51,10 +51,26 @@ def test_no_bit_depends_on_the_tile(monkeypatch, problem, p):
     data, geometry = PROBLEMS[problem]
     x, w = data()
     expected = results(x, w, p, geometry)
-    for tile in (tiles.Tile(1, 2, 4, 4), tiles.Tile(2, 1, 8, 2)):
-        monkeypatch.setattr(tiles, "INTERPRETED", tile)
-        for actual, right in zip(results(x, w, p, geometry), expected, strict=True):
-            assert torch.equal(actual, right)
+    monkeypatch.setattr(tiles, "INTERPRETED", tiles.Tile(1, 2, 4, 4))
+    for actual, right in zip(results(x, w, p, geometry), expected, strict=True):
+        assert torch.equal(actual, right)
+
+
+@interpreter
+def test_measured_tiles_give_the_same_bits(monkeypatch):
+    from linfdist.ops.backends.triton import tiles
+
+    x, w = PROBLEMS["linear"][0]()
+    expected = triton.inf_dist(x, w, POINT)
+    tried = []
+    monkeypatch.setattr(tiles, "_fastest", {})
+    monkeypatch.setattr(tiles, "CANDIDATES", (tiles.Tile(1, 1, 4, 8), tiles.Tile(2, 2, 4, 4)))
+    monkeypatch.setattr(tiles, "_seconds", lambda run: tried.append(run()) or -len(tried))  # the last is the fastest
+    monkeypatch.setenv("LINFDIST_TRITON_TUNE", "1")
+    for _ in range(2):
+        assert torch.equal(triton.inf_dist(x, w, POINT), expected)
+    assert len(tried) == 2
+    assert list(tiles._fastest.values()) == [tiles.Tile(2, 2, 4, 4)]
 
 
 @interpreter

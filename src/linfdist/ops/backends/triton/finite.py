@@ -27,25 +27,29 @@ from ...geometry import Geometry
 from .launch import LINEAR_SIZES, Variant, launch, tiles_of, variant
 from .layer import PANEL, Layer, corner, output, panel_of, tile_of_program
 from .powers import PRODUCTS, choose_power, power, whole_power
-from .tiles import TABLE, tile_of
+from .tiles import TABLE, Tile, run_tiled
 
 UNROLL = tl.constexpr(4)
 PENDING = tl.constexpr(-1.0)  # instead of a distance that is to be computed carefully
 
 
 def p_dist(x: Tensor, w: Tensor, p: float, geometry: Geometry) -> Tensor:
-    layer, tile = Layer.of(x.shape, w.shape, geometry), tile_of("finite")
+    layer = Layer.of(x.shape, w.shape, geometry)
     y = layer.new_output(x)
     if layer.empty:
         return y.to(x.dtype)
     tensors = layer.windows(x), layer.weights(w), layer.steps(x.device), y
-    programs = tiles_of(layer.rows, tile.rows) * tiles_of(layer.neurons, tile.neurons) * layer.groups
     numbers, constants = choose_power(p, 0, layer.inputs, x.dtype)
-    for careful in (False, True):
-        launch(
-            finite_kernel, programs, *tensors, *layer.sizes(), *numbers, LINEAR=layer.linear, CAREFUL=careful,
-            **constants, **sum_constants(p), **tile._asdict(), warps=tile.warps,
-        )  # fmt: skip
+
+    def run(tile: Tile) -> None:
+        programs = tiles_of(layer.rows, tile.rows) * tiles_of(layer.neurons, tile.neurons) * layer.groups
+        for careful in (False, True):
+            launch(
+                finite_kernel, programs, *tensors, *layer.sizes(), *numbers, LINEAR=layer.linear, CAREFUL=careful,
+                **constants, **sum_constants(p), **tile._asdict(), warps=tile.warps,
+            )  # fmt: skip
+
+    run_tiled("finite", (layer, x.dtype, *constants.values()), run)
     return y.to(x.dtype)
 
 

@@ -14,7 +14,7 @@ from .inf_backward import live
 from .launch import LINEAR_SIZES, Variant, launch, tiles_of, variant
 from .layer import Layer, meeting_row, tile_of_program
 from .powers import choose_power, power, whole_power
-from .tiles import TABLE, tile_of
+from .tiles import TABLE, Tile, run_tiled
 
 UNROLL = tl.constexpr(4)
 
@@ -22,29 +22,37 @@ UNROLL = tl.constexpr(4)
 def p_dist_backward(
     grad: Tensor, x: Tensor, w: Tensor, y: Tensor, p: float, geometry: Geometry, need_x: bool, need_w: bool
 ) -> tuple[Tensor, Tensor]:
-    layer, tile = Layer.of(x.shape, w.shape, geometry), tile_of("finite_backward")
+    layer = Layer.of(x.shape, w.shape, geometry)
     coefficient = live(grad, y)
     inverse = y.to(coefficient.dtype).clamp(min=torch.finfo(coefficient.dtype).tiny).reciprocal()
-    numbers, constants = choose_power(p, 1, max(1, layer.inputs), x.dtype)
+    numbers, power_constants = choose_power(p, 1, max(1, layer.inputs), x.dtype)
     dx, dw = layer.new_gradients(grad, need_x, need_w)
+    constants = {**power_constants, "LINEAR": layer.linear, "TINY": p < 1.25}
+    problem = (layer, x.dtype, *constants.values())
     if need_x and not layer.empty:
-        launch(
-            finite_dx_kernel,
-            tiles_of(layer.pixels, tile.rows) * tiles_of(layer.channels, tile.neurons) * layer.groups,
-            x, w.permute(2, 3, 0, 1).contiguous(), layer.by_neuron(coefficient), layer.by_neuron(inverse), dx,
-            *layer.backward_sizes(), *numbers,
-            LINEAR=layer.linear, TINY=p < 1.25, **constants, **tile._asdict(), warps=tile.warps,
-        )  # fmt: skip
+        of_neurons = x, w.permute(2, 3, 0, 1).contiguous(), layer.by_neuron(coefficient), layer.by_neuron(inverse)
+
+        def run_x(tile: Tile) -> None:
+            programs = tiles_of(layer.pixels, tile.rows) * tiles_of(layer.channels, tile.neurons) * layer.groups
+            launch(
+                finite_dx_kernel, programs, *of_neurons, dx, *layer.backward_sizes(), *numbers,
+                **constants, **tile._asdict(), warps=tile.warps,
+            )  # fmt: skip
+
+        run_tiled("finite_dx", problem, run_x)
     if need_w and not layer.empty:
+        of_rows = layer.padded(x), w, layer.by_row(coefficient), layer.by_row(inverse), layer.steps(x.device)
         parts, segment = layer.segments()
         sums = dw.new_empty(parts, *w.shape)
-        launch(
-            finite_dw_kernel,
-            tiles_of(layer.neurons, tile.rows) * tiles_of(layer.inputs, tile.neurons) * layer.groups * parts,
-            layer.padded(x), w, layer.by_row(coefficient), layer.by_row(inverse), layer.steps(x.device), sums,
-            *layer.sizes(), segment, *numbers,
-            LINEAR=layer.linear, TINY=p < 1.25, **constants, **tile._asdict(), warps=tile.warps,
-        )  # fmt: skip
+
+        def run_w(tile: Tile) -> None:
+            programs = tiles_of(layer.neurons, tile.rows) * tiles_of(layer.inputs, tile.neurons) * layer.groups * parts
+            launch(
+                finite_dw_kernel, programs, *of_rows, sums, *layer.sizes(), segment, *numbers,
+                **constants, **tile._asdict(), warps=tile.warps,
+            )  # fmt: skip
+
+        run_tiled("finite_dw", problem, run_w)
         dw = sums[0] if parts == 1 else sums.sum(0)
     return dx.to(x.dtype), dw.to(x.dtype)
 
@@ -149,7 +157,7 @@ def add_slope(
 
 
 def variants() -> list[Variant]:
-    found, tile = [], TABLE["finite_backward"]
+    found, tile = [], TABLE["finite_dx"]
     for kind, p in (
         ("fp32", 8.0), ("fp32", 32.0), ("fp32", 7.0), ("fp32", 30.5), ("fp32", 1000.0), ("fp32", 1.01), ("fp32", 2.5),
         ("fp64", 8.0), ("fp64", 30.5), ("bf16", 8.0),

@@ -14,7 +14,7 @@ from torch import Tensor
 from ...geometry import Geometry
 from .launch import LINEAR_SIZES, Variant, launch, tiles_of, variant
 from .layer import PANEL, Layer, corner, output, panel_of, tile_of_program
-from .tiles import TABLE, tile_of
+from .tiles import TABLE, Tile, run_tiled
 
 CHUNK = tl.constexpr(16)
 UNROLL = tl.constexpr(8)
@@ -29,18 +29,22 @@ def inf_dist_argmax(x: Tensor, w: Tensor, geometry: Geometry) -> tuple[Tensor, T
 
 
 def _run(x: Tensor, w: Tensor, geometry: Geometry, argmax: bool) -> tuple[Tensor, Tensor]:
-    layer, tile = Layer.of(x.shape, w.shape, geometry), tile_of("inf_argmax" if argmax else "inf")
+    layer = Layer.of(x.shape, w.shape, geometry)
     y = layer.new_output(x)
     where = layer.new_output(x, torch.int32) if argmax else y
     if layer.empty:
         return y, where
     windows = layer.windows(x)
-    launch(
-        inf_kernel,
-        tiles_of(layer.rows, tile.rows) * tiles_of(layer.neurons, tile.neurons) * layer.groups,
-        windows, layer.weights(w), x if layer.linear else windows, w, layer.steps(x.device), y, where, *layer.sizes(),
-        LINEAR=layer.linear, ARGMAX=argmax, **tile._asdict(), warps=tile.warps,
-    )  # fmt: skip
+    tensors = windows, layer.weights(w), x if layer.linear else windows, w, layer.steps(x.device), y, where
+
+    def run(tile: Tile) -> None:
+        programs = tiles_of(layer.rows, tile.rows) * tiles_of(layer.neurons, tile.neurons) * layer.groups
+        launch(
+            inf_kernel, programs, *tensors, *layer.sizes(),
+            LINEAR=layer.linear, ARGMAX=argmax, **tile._asdict(), warps=tile.warps,
+        )  # fmt: skip
+
+    run_tiled("inf_argmax" if argmax else "inf", (layer, x.dtype), run)
     return y.to(x.dtype), where
 
 

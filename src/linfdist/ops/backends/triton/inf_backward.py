@@ -16,7 +16,7 @@ from torch import Tensor
 from ...geometry import Geometry
 from .launch import LINEAR_SIZES, Variant, launch, tiles_of, variant
 from .layer import Layer, meeting_row, tile_of_program
-from .tiles import TABLE, tile_of
+from .tiles import TABLE, Tile, run_tiled
 
 UNROLL = tl.constexpr(8)
 
@@ -25,27 +25,34 @@ def inf_dist_backward(
     grad: Tensor, y: Tensor, where: Tensor, x_shape: Sequence[int], w_shape: Sequence[int], geometry: Geometry,
     need_x: bool, need_w: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    layer, tile = Layer.of(x_shape, w_shape, geometry), tile_of("inf_backward")
+    layer = Layer.of(x_shape, w_shape, geometry)
     coefficient = live(grad, y)
     coefficient = torch.where(where < 0, -coefficient, coefficient)
     place = torch.where(where < 0, ~where, where)
     dx, dw = layer.new_gradients(grad, need_x, need_w)
     if need_x and not layer.empty:
-        launch(
-            inf_dx_kernel,
-            tiles_of(layer.pixels, tile.rows) * tiles_of(layer.channels, tile.neurons) * layer.groups,
-            layer.by_neuron(coefficient), layer.by_neuron(place), dx, *layer.backward_sizes(),
-            **tile._asdict(), warps=tile.warps,
-        )  # fmt: skip
+        of_neurons = layer.by_neuron(coefficient), layer.by_neuron(place)
+
+        def run_x(tile: Tile) -> None:
+            programs = tiles_of(layer.pixels, tile.rows) * tiles_of(layer.channels, tile.neurons) * layer.groups
+            launch(
+                inf_dx_kernel, programs, *of_neurons, dx, *layer.backward_sizes(), **tile._asdict(), warps=tile.warps
+            )
+
+        run_tiled("inf_dx", (layer, grad.dtype), run_x)
     if need_w and not layer.empty:
+        of_rows = layer.by_row(coefficient), layer.by_row(place)
         parts, segment = layer.segments()
         sums = dw.new_empty(parts, *w_shape)
-        launch(
-            inf_dw_kernel,
-            tiles_of(layer.neurons, tile.rows) * tiles_of(layer.inputs, tile.neurons) * layer.groups * parts,
-            layer.by_row(coefficient), layer.by_row(place), sums, layer.rows, layer.neurons, layer.inputs,
-            layer.groups, segment, **tile._asdict(), warps=tile.warps,
-        )  # fmt: skip
+
+        def run_w(tile: Tile) -> None:
+            programs = tiles_of(layer.neurons, tile.rows) * tiles_of(layer.inputs, tile.neurons) * layer.groups * parts
+            launch(
+                inf_dw_kernel, programs, *of_rows, sums, layer.rows, layer.neurons, layer.inputs, layer.groups, segment,
+                **tile._asdict(), warps=tile.warps,
+            )  # fmt: skip
+
+        run_tiled("inf_dw", (layer, grad.dtype), run_w)
         dw = sums[0] if parts == 1 else sums.sum(0)
     return dx.to(grad.dtype), dw.to(grad.dtype)
 
@@ -105,7 +112,7 @@ def inf_dw_kernel(
 
 
 def variants() -> list[Variant]:
-    found, tile = [], TABLE["inf_backward"]
+    found, tile = [], TABLE["inf_dx"]
     for kind in ("fp32", "fp64"):
         types = {"coefficient": f"*{kind}", "place": "*i32", "dx": f"*{kind}", "dw": f"*{kind}"}
         for layer, sizes in (("linear", LINEAR_SIZES), ("convolution", {})):
