@@ -151,7 +151,8 @@ def inverse_of(reference):
     plain = tl.where(reference > 0, reference, float("inf"))
     if reference.dtype == tl.float64:
         return 1 / plain
-    return tl.div_rn(tl.full(plain.shape, 1, plain.dtype), plain)
+    else:
+        return tl.div_rn(tl.full(plain.shape, 1, plain.dtype), plain)
 
 
 @triton.jit

@@ -25,7 +25,7 @@ def p_dist_backward(
     layer = Layer.of(x.shape, w.shape, geometry)
     coefficient = live(grad, y)
     inverse = y.to(coefficient.dtype).clamp(min=torch.finfo(coefficient.dtype).tiny).reciprocal()
-    numbers, power_constants = choose_power(p, 1, max(1, layer.inputs), x.dtype)
+    numbers, power_constants = choose_power(p, 1, layer.inputs, x.dtype)
     dx, dw = layer.new_gradients(grad, need_x, need_w)
     constants = {**power_constants, "LINEAR": layer.linear, "TINY": p < 1.25}
     problem = (layer, x.dtype, *constants.values())
@@ -144,16 +144,17 @@ def add_slope(
     if WHOLE > 0 and WHOLE % 2 == 1:  # an odd power keeps the sign
         ratio = d * inverse
         return tl.fma(whole_power(ratio, WHOLE - 1), ratio * coefficient, total)
-    ratio = tl.abs(d) * inverse
-    if TINY and WHOLE < 0:  # numbers too small for a device's log2 have powers of weight
-        small = ratio < (2.0**-900 if d.dtype == tl.float64 else 2.0**-100)
-        ratio = tl.where(small, ratio * (2.0**200 if d.dtype == tl.float64 else 2.0**64), ratio)
-        slope = power(ratio, e, c1, c2, c3, c4, c5, c6, c7, WHOLE, DEGREE, SQUARINGS, True)
-        slope = tl.where(small, slope * tl.exp2((-200.0 if d.dtype == tl.float64 else -64.0) * e), slope)
     else:
-        slope = power(ratio, e, c1, c2, c3, c4, c5, c6, c7, WHOLE, DEGREE, SQUARINGS, True)
-    slope = tl.where(d < 0, -slope, tl.where(d == 0, 0.0, slope))
-    return tl.fma(slope, coefficient, total)
+        ratio = tl.abs(d) * inverse
+        if TINY and WHOLE < 0:  # numbers too small for a device's log2 have powers of weight
+            small = ratio < (2.0**-900 if d.dtype == tl.float64 else 2.0**-100)
+            ratio = tl.where(small, ratio * (2.0**200 if d.dtype == tl.float64 else 2.0**64), ratio)
+            slope = power(ratio, e, c1, c2, c3, c4, c5, c6, c7, WHOLE, DEGREE, SQUARINGS, True)
+            slope = tl.where(small, slope * tl.exp2((-200.0 if d.dtype == tl.float64 else -64.0) * e), slope)
+        else:
+            slope = power(ratio, e, c1, c2, c3, c4, c5, c6, c7, WHOLE, DEGREE, SQUARINGS, True)
+        slope = tl.where(d < 0, -slope, tl.where(d == 0, 0.0, slope))
+        return tl.fma(slope, coefficient, total)
 
 
 def variants() -> list[Variant]:
