@@ -87,7 +87,9 @@ def _restarts() -> int:
 def _finished_before(recipe: Recipe, out: Path, me: Workers, resume: bool) -> bool:
     """Return whether there is nothing to do. Refuse what cannot go well, before any data are loaded."""
     if me.world > 1:
-        me.check_same(same_code(), "Install the same on all machines; LINFDIST_ISA sets the engine's instruction set")
+        me.check_same(
+            same_code(me.device), "Install the same on all machines; LINFDIST_ISA sets the engine's instruction set"
+        )
         me.check_same(same_recipe(recipe, NOT_COMPARED), "Give all of them the same recipe and settings")
     with me.together():
         finished, begun = (out / MODEL).exists(), checkpoint.is_there(out / CHECKPOINT)

@@ -10,20 +10,20 @@ import torch
 
 from ..data import Dataset
 from ..ops.backends import native
-from ..ops.select import forced_backend, use_native
+from ..ops.select import pick_backend
 from ..recipes import Recipe
 
 SAMPLE = 256  # images that are compared, evenly spaced; all labels are
 
 
-def same_code() -> dict[str, str]:
+def same_code(device: torch.device) -> dict[str, str]:
     """Return what computes here. Engines that round differently would let the weights of the processes drift apart."""
-    probe = torch.empty(0)
-    compiled = use_native(native.unsupported(probe, probe))
+    probe = torch.empty(0, device=device)
+    backend = pick_backend(probe, probe)
     return {
         "the version of linfdist": f"{_version()} (code {_digest_of_code()[:12]})",
         "the version of torch": torch.__version__,
-        "the engine": f"native {native.isa()}" if compiled else forced_backend() or "reference",
+        "the engine": f"native {native.isa()}" if backend is native else backend.name,
     }
 
 
