@@ -41,6 +41,8 @@ def keep(batches: list[tuple[Tensor, Tensor]], w: Tensor, slack: float) -> tuple
 def inputs_of_layers(name: str) -> dict[str, tuple[Tensor, list[tuple[Tensor, Tensor]]]]:
     """The weights of each linear dist layer, and the ranges of its inputs in every batch."""
     net = ld.load(name)
+    if not isinstance(net, torch.nn.Module):
+        raise SystemExit(f"{name} is an exact network; give the name of a float network of the zoo")
     images = torch.as_tensor(ld.data.load(name.split("-")[0], split="test").images[: BATCH * BATCHES]).float() / 255
     found: dict[str, tuple[Tensor, list[tuple[Tensor, Tensor]]]] = {}
 
