@@ -23,7 +23,7 @@ constexpr int64_t kDenseSlice = 64;
 // Lists that hold more than this share of the weights are slower than looking at all: an entry has its index to follow.
 constexpr double kWorthLists = 0.6;
 // Neurons that are asked before lists are made, evenly spread. Where nothing can be left out, a forward of 32 rows by a layer
-// of 1024 x 1024 took 2 to 10 times as long when the lists were written and thrown away.
+// of 1024 x 1024 took 4 to 13 times as long when the lists were written and thrown away.
 constexpr int64_t kAsked = 64;
 // Sides: 128 lines, 32 KB, for L1; but no slice so small that a neuron keeps fewer than 32 entries in it on average, for each
 // run mispredicts the ends of its two loops. At 20 % survivors slices gain a factor of about 1.5; trained networks, of which
