@@ -2,6 +2,8 @@
 // one after the other. What a thread has not used for a while it gives back.
 #include "buffer.h"
 
+#include "tuning.h"
+
 #include <cstddef>
 #include <new>
 #include <vector>
@@ -10,8 +12,6 @@ namespace linfdist {
 namespace {
 
 constexpr int64_t kLine = 64;
-constexpr int64_t kKeep = int64_t{16} << 20;  // bytes that a thread keeps at most
-constexpr int64_t kAge = 512;                 // requests for memory after which a block that served none is given back
 
 struct Block {
   char* memory;  // the first line holds its size
@@ -42,7 +42,7 @@ thread_local Cache cache;
 
 void* allocate(int64_t bytes) {
   ++cache.requests;
-  while (!cache.blocks.empty() && cache.requests - cache.blocks.front().released > kAge) cache.drop_oldest();
+  while (!cache.blocks.empty() && cache.requests - cache.blocks.front().released > tuning::kKeptRequests) cache.drop_oldest();
   size_t best = cache.blocks.size();
   for (size_t k = 0; k < cache.blocks.size(); ++k)  // not far too large: such a block would never grow old
     if (cache.blocks[k].size >= bytes && cache.blocks[k].size <= 4 * bytes + 4096 &&
@@ -62,8 +62,8 @@ void* allocate(int64_t bytes) {
 void release(void* p) {
   char* memory = static_cast<char*>(p) - kLine;
   const Block block{memory, *reinterpret_cast<int64_t*>(memory), cache.requests};
-  if (block.size > kKeep) return free_block(block);
-  while (cache.total + block.size > kKeep) cache.drop_oldest();
+  if (block.size > tuning::kKeptBytes) return free_block(block);
+  while (cache.total + block.size > tuning::kKeptBytes) cache.drop_oldest();
   cache.blocks.push_back(block);
   cache.total += block.size;
 }

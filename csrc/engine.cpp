@@ -1,210 +1,18 @@
+// Finite p: distances and their gradients; the optimiser's step.
 #include "engine.h"
 
-#include "buffer.h"
-#include "careful.h"
-#include "lists.h"
-#include "parallel.h"
+#include "drivers.h"
+#include "tuning.h"
 
 #include <algorithm>
-#include <initializer_list>
-#include <type_traits>
+#include <cmath>
 
 namespace linfdist {
 namespace {
 
-constexpr int64_t kFewRows = 16;
-
-// Exact codes in T: i + 1 must be a whole number that T holds.
-template <class T>
-bool codes_fit(const Geometry& g) {
-  return g.inputs() < (int64_t{1} << (std::is_same_v<T, float> ? 24 : 31));
-}
-
-// Runs f(inputs, row, neuron of the group) for all pairs that are wanted(row, neuron), rows spread over the threads.
-// `inputs` holds the row's inputs in each of the tensors of images, one after the other.
-template <class T, class Wanted, class F>
-void each_output(const Geometry& g, int64_t group, std::initializer_list<const T*> images, const Wanted& wanted, const F& f) {
-  parallel(g.rows(), grain(g.neurons() * g.inputs()), [&](int64_t begin, int64_t end) {
-    const Buffer<T> inputs(static_cast<int64_t>(images.size()) * g.inputs());
-    for (int64_t b = begin; b < end; ++b) {
-      bool gathered = false;
-      for (int64_t o = 0; o < g.neurons(); ++o) {
-        if (!wanted(b, o)) continue;
-        if (!gathered)
-          for (size_t k = 0; k < images.size(); ++k)
-            careful::gather(g, group, images.begin()[k], b, inputs + static_cast<int64_t>(k) * g.inputs());
-        gathered = true;
-        f(inputs.data, b, o);
-      }
-    }
-  });
-}
-
-// Which rows of a group have inputs, in any of the tensors of images, and which neurons have weights, that are not finite.
-template <class T>
-class NotFinite {
- public:
-  NotFinite(const Geometry& g, int64_t group, std::initializer_list<const T*> images, const T* w) : rows_(g.rows()), neurons_(g.neurons()) {
-    const int64_t I = g.inputs();
-    const auto any = [I](const T* a) {
-      T bad = 0;
-      for (int64_t i = 0; i < I; ++i) bad += a[i] * 0;
-      return bad != 0;  // NaN is
-    };
-    each_output<T>(g, group, images, [](int64_t, int64_t o) { return o == 0; }, [&](const T* inputs, int64_t b, int64_t) {
-      for (size_t k = 0; k < images.size(); ++k) rows_[b] |= any(inputs + static_cast<int64_t>(k) * I);
-    });
-    for (int64_t o = 0; o < g.neurons(); ++o) neurons_[o] = any(w + o * I);
-  }
-  bool operator()(int64_t b, int64_t o) const { return rows_[b] || neurons_[o]; }
-
- private:
-  std::vector<uint8_t> rows_, neurons_;
-};
-
-// Splits a forward into (panel, block of neurons) tasks: enough of them for the threads even when panels are few.
-template <class T>
-Forward<T> forward_job(const Geometry& g, int64_t group, const T* x, const Lists<T>& lists, T* y) {
-  Forward<T> job{};
-  job.g = &g;
-  job.group = group;
-  job.block = neurons_per_task(g.neurons(), ceil_div(g.rows(), kLanes<T>));
-  job.blocks = ceil_div(g.neurons(), job.block);
-  job.x = x;
-  job.lists = lists;
-  job.y = y;
-  return job;
-}
-
-template <class T, class Kernel>
-void run(const Forward<T>& job, Kernel kernel) {
-  const int64_t work = std::min(kLanes<T>, job.g->rows()) * job.block * job.g->inputs();
-  parallel(ceil_div(job.g->rows(), kLanes<T>) * job.blocks, grain(work), [&](int64_t begin, int64_t end) { kernel(job, begin, end); });
-}
-
-bool always(int64_t, int64_t) { return true; }
-
 // Magnitudes for which 1/y, and y times a number near 1, are exact enough.
 template <class T>
 bool ordinary(T y) { return y > 1 / Limits<T>::kOrdinary && y < Limits<T>::kOrdinary; }
-
-}  // namespace
-
-template <class T>
-void inf_dist(const Geometry& g, const T* x, const T* w, T* y, int32_t* where) {
-  const int64_t I = g.inputs();
-  if (g.linear() && g.rows() <= kFewRows && !where) {
-    for (int64_t group = 0; group < g.groups; ++group) {
-      Forward<T> job{};
-      job.g = &g;
-      job.group = group;
-      job.x = x;
-      job.y = y;
-      const T* wg = w + group * g.neurons() * I;
-      parallel(g.neurons(), std::max<int64_t>(1, (1 << 15) / (I * g.rows() + 1)), [&](int64_t begin, int64_t end) {
-        table<T>().inf_rows(job, wg, begin, end);
-        for (int64_t b = 0; b < g.N; ++b)
-          for (int64_t o = begin; o < end; ++o) {
-            T& value = y[careful::output_offset(g, group, b, o)];
-            if (std::isnan(value)) value = careful::inf(x + b * g.C + group * I, wg + o * I, I).value;
-          }
-      });
-    }
-    return;
-  }
-  const FiniteImages<T> images(g, x);
-  for (int64_t group = 0; group < g.groups; ++group) {
-    const T* wg = w + group * g.neurons() * I;
-    const auto one_by_one = [&](const auto& wanted) {
-      each_output<T>(g, group, {x}, wanted, [&](const T* row, int64_t b, int64_t o) {
-        const auto m = careful::inf(row, wg + o * I, I);
-        const int64_t at = careful::output_offset(g, group, b, o);
-        y[at] = m.value;
-        if (where) where[at] = m.where;
-      });
-    };
-    if (!codes_fit<T>(g)) {
-      one_by_one(always);
-      continue;
-    }
-    const InputLists<T> lists(g, group, wg, images.ranges, 1);
-    Forward<T> job = forward_job(g, group, images.x, lists.lists, y);
-    job.where = where;
-    run(job, table<T>().inf);
-    if (!images.finite || !lists.finite) one_by_one(NotFinite<T>(g, group, {x}, wg));
-  }
-}
-
-template <class T>
-void box_dist(const Geometry& g, const T* lower, const T* upper, const T* w, T* lo, T* hi, int32_t* where_lo, int32_t* where_hi) {
-  const int64_t I = g.inputs();
-  const FiniteImages<T> low(g, lower), high(g, upper);
-  Ranges<T> range = low.ranges;
-  range.upper = high.ranges.upper;
-  for (int64_t i = 0; i < g.C; ++i) {  // a bound that was not finite may have left them in the wrong order
-    range.lower[i] = std::min(range.lower[i], high.ranges.lower[i]);
-    range.upper[i] = std::max(range.upper[i], low.ranges.upper[i]);
-  }
-  for (int64_t group = 0; group < g.groups; ++group) {
-    const T* wg = w + group * g.neurons() * I;
-    const auto one_by_one = [&](const auto& wanted) {
-      each_output<T>(g, group, {lower, upper}, wanted, [&](const T* rows, int64_t b, int64_t o) {
-        careful::Max<T> l, h;
-        careful::box(rows, rows + I, wg + o * I, I, l, h);
-        const int64_t at = careful::output_offset(g, group, b, o);
-        lo[at] = l.value;
-        hi[at] = h.value;
-        if (where_lo) {
-          where_lo[at] = l.where;
-          where_hi[at] = h.where;
-        }
-      });
-    };
-    if (!codes_fit<T>(g)) {
-      one_by_one(always);
-      continue;
-    }
-    const InputLists<T> lists(g, group, wg, range, 1);
-    Forward<T> job = forward_job(g, group, low.x, lists.lists, lo);
-    job.upper = high.x;
-    job.y_upper = hi;
-    job.where = where_lo;
-    job.where_upper = where_hi;
-    run(job, table<T>().box);
-    if (!low.finite || !high.finite || !lists.finite) one_by_one(NotFinite<T>(g, group, {lower, upper}, wg));
-  }
-}
-
-template <class T>
-void inf_dist_backward(const Geometry& g, const T* grad, const T* y, const int32_t* where, T* dx, T* dw) {
-  const int64_t P = g.positions(), I = g.inputs();
-  const bool linear = g.linear();
-  const auto coefficient = [&](int64_t at) {
-    const T v = y[at];
-    return v == 0 ? T(0) : v != v ? v : grad[at] * static_cast<T>(1 | (where[at] >> 31));  // +-1 without a branch
-  };
-  const auto index = [&](int64_t at) { return static_cast<int64_t>(where[at] ^ (where[at] >> 31)); };  // ~i -> i
-  if (dx)  // the gradient of an image belongs to one thread: neurons in order
-    parallel(g.N, std::max<int64_t>(1, (1 << 14) / (g.O * P + 1)), [&](int64_t begin, int64_t end) {
-      for (int64_t n = begin; n < end; ++n)
-        for (int64_t group = 0; group < g.groups; ++group)
-          for (int64_t o = group * g.neurons(); o < (group + 1) * g.neurons(); ++o)
-            for (int64_t k = 0; k < P; ++k) {
-              const int64_t at = (n * g.O + o) * P + k;
-              const int64_t to = linear ? n * g.C + group * I + index(at) : careful::input_offset(g, group, n * P + k, index(at));
-              if (to >= 0) dx[to] += coefficient(at);
-            }
-    });
-  if (dw)  // the gradient of a neuron belongs to one thread: rows in order, a few neurons at a time so that they stay cached
-    parallel(ceil_div(g.O, 16), grain(16 * 16 * g.N * P), [&](int64_t begin, int64_t end) {
-      for (int64_t block = begin; block < end; ++block)
-        for (int64_t n = 0; n < g.N; ++n)
-          for (int64_t o = block * 16; o < std::min(g.O, block * 16 + 16); ++o)
-            for (int64_t at = (n * g.O + o) * P; at < (n * g.O + o + 1) * P; ++at) dw[o * I + index(at)] -= coefficient(at);
-    });
-}
-
-namespace {
 
 // A bound of all |x - w| of a group.
 template <class T>
@@ -243,7 +51,11 @@ void p_dist(const Geometry& g, const T* x, const T* w, double p, T* y) {
     const InputLists<T> lists(g, group, wg, images.ranges, keep<T>(p, I, false));
     std::vector<uint8_t> careful(g.rows() * g.O);
     uint8_t any = 0;
-    Forward<T> job = forward_job(g, group, images.x, lists.lists, y);
+    Forward<T> job{};
+    static_cast<Work&>(job) = cut<T>(g, group);
+    job.x = images.x;
+    job.lists = lists.lists;
+    job.y = y;
     job.p = p;
     job.power = power;
     if (power.kind == Power::kProduct) {
@@ -255,12 +67,12 @@ void p_dist(const Geometry& g, const T* x, const T* w, double p, T* y) {
     }
     job.careful = careful.data();
     job.any_careful = &any;
-    run(job, table<T>().finite);
+    run<T>(job, table<T>().finite);
     if (any && job.common > 0 && std::count(careful.begin(), careful.end(), 1) > std::ssize(careful) / 512) {
       job.common = 0;  // one scale does not fit all neurons
       any = 0;
       std::fill(careful.begin(), careful.end(), 0);
-      run(job, table<T>().finite);
+      run<T>(job, table<T>().finite);
     }
     const auto one_by_one = [&](const auto& wanted) {
       each_output<T>(g, group, {x}, wanted, [&](const T* row, int64_t b, int64_t o) {
@@ -424,14 +236,11 @@ void adam(Adam job, int64_t rows) {
     job.power = choose_power<float>(job.p, 0, job.columns);
     job.power_decay = choose_power<float>(job.p, 2, job.columns);
   }
-  parallel(rows, std::max<int64_t>(1, (1 << 14) / std::max<int64_t>(job.columns, 1)),
+  parallel(rows, grain(job.columns, tuning::kPlan),
            [&](int64_t begin, int64_t end) { table<float>().adam(job, begin, end); });
 }
 
 #define LINFDIST_INSTANTIATE(T)                                                                                        \
-  template void inf_dist(const Geometry&, const T*, const T*, T*, int32_t*);                                           \
-  template void inf_dist_backward(const Geometry&, const T*, const T*, const int32_t*, T*, T*);                        \
-  template void box_dist(const Geometry&, const T*, const T*, const T*, T*, T*, int32_t*, int32_t*);                   \
   template void p_dist(const Geometry&, const T*, const T*, double, T*);                                               \
   template void p_dist_backward(const Geometry&, const T*, const T*, const T*, const T*, double, T*, T*);
 LINFDIST_INSTANTIATE(float)

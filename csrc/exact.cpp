@@ -2,6 +2,7 @@
 
 #include "buffer.h"
 #include "parallel.h"
+#include "tuning.h"
 
 #include <algorithm>
 #include <type_traits>
@@ -9,10 +10,6 @@
 
 namespace linfdist {
 namespace {
-
-constexpr int64_t kFewImages = 8;            // below this, vectors along the inputs beat lanes that stay empty
-constexpr int64_t kManyImages = 256;         // from here on, looking for weights that matter costs little beside using them
-constexpr double kWorthRuns = 0.6;           // of the weights; a side is cheaper than a distance
 
 template <class T>
 const ExactTable<T>& table() {
@@ -62,7 +59,7 @@ class BatchRuns {
   }
 
  private:
-  static constexpr int64_t kSlice = 256;  // lines of 128 bytes
+  static constexpr int64_t kSlice = tuning::kIntegerSlice;
 
   void add(const Exact<T>& job, int64_t o) {
     const T* w = job.weight + o * job.inputs;
@@ -98,7 +95,7 @@ class BatchRuns {
 template <class T>
 void exact_dense(Exact<T> job) {
   const ExactTable<T>& kernels = table<T>();
-  if (job.batch < kFewImages) {
+  if (job.batch < tuning::kFewImages) {
     const Buffer<T> copy(job.batch == 1 ? 0 : job.batch * job.inputs);
     const T* rows = job.batch == 1 ? job.x : copy.data;
     if (job.batch > 1)
@@ -107,9 +104,9 @@ void exact_dense(Exact<T> job) {
     parallel(job.neurons, grain(job.inputs * job.batch), [&](int64_t begin, int64_t end) { kernels.rows(job, rows, begin, end); });
     return;
   }
-  if (job.batch >= kManyImages) {
+  if (job.batch >= tuning::kManyImages) {
     const BatchRuns<T> runs(job);
-    if (runs.entries < kWorthRuns * job.neurons * job.inputs) return run_sided(runs.of(job), runs.entries);
+    if (runs.entries < tuning::kWorthLists * job.neurons * job.inputs) return run_sided(runs.of(job), runs.entries);
   }
   const int64_t panels = ceil_div(job.batch, kLanes<T>);
   job.block = neurons_per_task(job.neurons, panels);

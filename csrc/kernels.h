@@ -14,13 +14,12 @@ template <class T>
 struct Lists {
   const int32_t* indices;  // dense: 0, 1, 2, … for all neurons
   const T* weights;        // dense: the weights themselves
-  const int64_t* start;    // where each neuron's pairs begin, or nullptr: dense
-  const int64_t* count;
+  const int64_t *start, *end;  // of each neuron's pairs, or nullptr: dense
   int64_t inputs;          // I
   int64_t slice;           // entries taken at a time by dense forwards, so that the panel's slice stays in L1
 
   LINFDIST_INLINE bool pruned() const { return start != nullptr; }
-  LINFDIST_INLINE int64_t size(int64_t o) const { return start ? count[o] : inputs; }
+  LINFDIST_INLINE int64_t size(int64_t o) const { return start ? end[o] - start[o] : inputs; }
   LINFDIST_INLINE const int32_t* index(int64_t o) const { return indices + (start ? start[o] : 0); }
   LINFDIST_INLINE const T* weight(int64_t o) const { return weights + (start ? start[o] : o * inputs); }
 };
@@ -39,24 +38,55 @@ struct Limits<double> {
   static constexpr double kRoom = 960, kOrdinary = 0x1p480, kSmallestSum = 0x1p-900, kLargestSum = 0x1p1022;
 };
 
-// One group of one forward call. Task = (panel, block of neurons).
+// The sides of weights that can still be the maximum of their neuron: x - w, or w - x. Run s * neurons + o holds those of
+// neuron o in slice s of the inputs: before its middle the sides x - w, then w - x, both with ascending index. The lines of a
+// slice stay in L1 while all neurons see them.
 template <class T>
-struct Forward {
+struct Sides {
+  const int64_t *start, *middle, *end;  // (slices, neurons), or nullptr: all sides can
+  const int32_t* index;
+  const T* weight;
+  int64_t slices;
+};
+
+// One group of one forward call, cut into tasks of a panel and a block of neurons each.
+struct Work {
   const Geometry* g;
   int64_t group;
   int64_t block, blocks;   // neurons per task, tasks per panel
-  const T* x;              // whole tensors; the group's part is found through `group`
-  const T* upper;          // box: x is the lower bound
-  Lists<T> lists;
-  T* y;                    // p = inf, finite p, box: the lower bound
-  T* y_upper;
+};
+
+// p = inf. Tensors are whole; the group's part is found through `group`.
+template <class T>
+struct Inf : Work {
+  const T* x;
+  Sides<T> sides;
+  Lists<T> lists;          // dense, where `sides` are not
+  T* y;
   int32_t* where;          // nullptr: values only
-  int32_t* where_upper;
-  double p;                // finite p only
+};
+
+// Interval bounds at p = inf.
+template <class T>
+struct Box : Work {
+  const T *lower, *upper;
+  Sides<T> sides;
+  Lists<T> lists;
+  T *lo, *hi;
+  int32_t *where_lo, *where_hi;
+};
+
+// Finite p.
+template <class T>
+struct Forward : Work {
+  const T* x;
+  Lists<T> lists;
+  T* y;
+  double p;
   Power power;             // a^p
-  bool direct;             // finite p: small integer, values in a range where sums of powers cannot overflow
-  T common;                // finite p, a product: a power of two by which all |x - w| are divided; 0: each neuron's maximum
-  uint8_t* careful;        // finite p: set to 1 where this neuron and row need the careful path,
+  bool direct;             // small integer, values in a range where sums of powers cannot overflow
+  T common;                // a product: a power of two by which all |x - w| are divided; 0: each neuron's maximum
+  uint8_t* careful;        // set to 1 where this neuron and row need the careful path,
   uint8_t* any_careful;    //   and here if there is one
 };
 
@@ -81,17 +111,19 @@ struct Backward {
   const void* context;        // for careful_rows
 };
 
-// What pruning needs: ranges of every input over the batch, and where to put the lists.
+// What the planner needs: ranges of every input over the batch, and where to put the lists.
 template <class T>
 struct Plan {
   const T *lower, *upper;  // (I)
-  const T* w;              // the group's rows
-  int64_t inputs;
-  T keep;                  // an input stays if its largest distance is at least `keep` times the neuron's smallest output
+  const T* w;              // the group's rows,
+  int64_t stride;          //   so far apart
+  int64_t inputs, neurons;
+  T keep;                  // an entry stays if its largest distance is at least `keep` times the neuron's smallest output
   const T* least;          // (neurons): a known lower bound of each neuron's output, or nullptr
-  int32_t* index;          // room for all: a run of neurons [begin, end) is packed from begin * inputs on
+  int64_t words;           // in a slice; a word is 64 inputs
+  int64_t *start, *middle, *end;  // as in Sides; without `middle`, entries are whole weights
+  int32_t* index;          // room for all entries; nullptr: they are only counted
   T* weight;
-  int64_t *start, *count;
 };
 
 // One parameter tensor of an optimiser step, (rows, columns): rows are neurons.
@@ -161,11 +193,10 @@ template <class T>
 struct Table {
   // Smallest and largest value of channels [begin, end) over the batch; false if any is not finite.
   bool (*ranges)(const Geometry&, const T* x, T* lower, T* upper, int64_t begin, int64_t end);
-  // Lists of neurons [begin, end); false if a weight is not finite.
-  bool (*plan)(const Plan<T>&, int64_t begin, int64_t end);
-  void (*inf_rows)(const Forward<T>&, const T* w, int64_t begin, int64_t end);  // few rows: vectors run along the inputs
-  void (*inf)(const Forward<T>&, int64_t begin, int64_t end);
-  void (*box)(const Forward<T>&, int64_t begin, int64_t end);
+  bool (*plan)(const Plan<T>&, int64_t begin, int64_t end);  // neurons; false if a weight is not finite
+  void (*inf_rows)(const Inf<T>&, const T* w, int64_t begin, int64_t end);  // few rows: vectors run along the inputs
+  void (*inf)(const Inf<T>&, int64_t begin, int64_t end);
+  void (*box)(const Box<T>&, int64_t begin, int64_t end);
   void (*finite)(const Forward<T>&, int64_t begin, int64_t end);
   void (*backward)(const Backward<T>&, int64_t begin, int64_t end);
   // (panels, neurons, lanes) copy of an output-shaped tensor, panels [begin, end).

@@ -1,6 +1,7 @@
 #include "lists.h"
 
 #include "parallel.h"
+#include "tuning.h"
 
 #include <algorithm>
 #include <atomic>
@@ -27,7 +28,7 @@ template <class T>
 Ranges<T>::Ranges(const Geometry& g, const T* x) : lower(g.C), upper(g.C) {
   std::atomic<bool> all{true};
   if (g.N * g.H * g.W > 0)
-    parallel(g.C, std::max<int64_t>(1, (1 << 15) / (g.N * g.H * g.W)), [&](int64_t begin, int64_t end) {
+    parallel(g.C, grain(g.N * g.H * g.W, tuning::kScan), [&](int64_t begin, int64_t end) {
       if (!table<T>().ranges(g, x, lower.data(), upper.data(), begin, end)) all = false;
     });
   finite = all;
@@ -52,55 +53,82 @@ FiniteImages<T>::FiniteImages(const Geometry& g, const T* images) : x(images), r
 }
 
 template <class T>
-InputLists<T>::InputLists(const Geometry& g, int64_t group, const T* weights, const Ranges<T>& x, double keep, const T* least) : w(weights) {
-  finite = build(g, group, x, keep, least);
-  if (finite) return;
-  copy_ = finite_copy(weights, g.neurons() * g.inputs());
-  w = copy_.get();
-  build(g, group, x, keep, least);
+InputLists<T>::InputLists(const Geometry& g, int64_t group, const T* weights, const Ranges<T>& x) : w(weights) {
+  build(g, group, x, 1, nullptr, true);
 }
 
-// False if a weight is not finite.
 template <class T>
-bool InputLists<T>::build(const Geometry& g, int64_t group, const Ranges<T>& x, double keep, const T* least) {
-  const int64_t I = g.inputs(), O = g.neurons();
-  constexpr int64_t kSlice = 64;  // 64 lines of 256 bytes: half of L1
-  bool all_finite;
-  if (keep > 0 && g.rows() >= 32) {
-    std::vector<T> lower(I), upper(I);
-    for (int64_t i = 0; i < I; ++i) {
-      lower[i] = x.lower[group * g.channels() + i / g.window()];
-      upper[i] = x.upper[group * g.channels() + i / g.window()];
-      if (g.padded()) {
-        lower[i] = std::min<T>(lower[i], 0);
-        upper[i] = std::max<T>(upper[i], 0);
-      }
-    }
-    index_.reset(new int32_t[O * I]);  // not touched beyond what is kept
-    weight_.reset(new T[O * I]);
-    start_.resize(O);
-    count_.resize(O);
-    const Plan<T> plan{lower.data(), upper.data(), w, I, static_cast<T>(keep), least,
-                       index_.get(), weight_.get(), start_.data(), count_.data()};
-    std::atomic<bool> all{true};
-    parallel(O, std::max<int64_t>(1, (1 << 14) / std::max<int64_t>(I, 1)), [&](int64_t begin, int64_t end) {
-      if (!table<T>().plan(plan, begin, end)) all = false;
-    });
-    all_finite = all;
-    int64_t kept = 0;
-    for (int64_t n : count_) kept += n;
-    if (kept < O * I * 6 / 10) {
-      lists = {index_.get(), weight_.get(), start_.data(), count_.data(), I, I};
-      return all_finite;
-    }
-    weight_.reset();
-  } else {
-    all_finite = weight_ranges(g, w).finite;
+InputLists<T>::InputLists(const Geometry& g, int64_t group, const T* weights, const Ranges<T>& x, double keep, const T* least) : w(weights) {
+  build(g, group, x, keep, least, false);
+}
+
+template <class T>
+void InputLists<T>::build(const Geometry& g, int64_t group, const Ranges<T>& x, double keep, const T* least, bool sided) {
+  const int64_t I = g.inputs();
+  finite = plan(g, group, x, keep, least, sided);
+  if (!finite) {
+    copy_ = finite_copy(w, g.neurons() * I);
+    w = copy_.get();
+    plan(g, group, x, keep, least, sided);
   }
+  if (sides.start || lists.start) return;
   index_.reset(new int32_t[I]);
   for (int64_t i = 0; i < I; ++i) index_[i] = static_cast<int32_t>(i);
-  lists = {index_.get(), w, nullptr, nullptr, I, kSlice};
-  return all_finite;
+  lists = {index_.get(), w, nullptr, nullptr, I, tuning::kDenseSlice};
+}
+
+// A few neurons are asked first, so that lists which are not worth it are never written; then there are none. False if a
+// weight is not finite.
+template <class T>
+bool InputLists<T>::plan(const Geometry& g, int64_t group, const Ranges<T>& x, double keep, const T* least, bool sided) {
+  const int64_t I = g.inputs(), O = g.neurons(), words = ceil_div(I, 64);
+  sides = {};
+  lists = {};
+  if (keep == 0 || g.rows() < tuning::kManyRows) return weight_ranges(g, w).finite;
+  std::vector<T> lower(I), upper(I);
+  for (int64_t i = 0; i < I; ++i) {
+    lower[i] = x.lower[group * g.channels() + i / g.window()];
+    upper[i] = x.upper[group * g.channels() + i / g.window()];
+    if (g.padded()) {
+      lower[i] = std::min<T>(lower[i], 0);
+      upper[i] = std::max<T>(upper[i], 0);
+    }
+  }
+  Plan<T> job{};
+  job.lower = lower.data(), job.upper = upper.data(), job.inputs = I, job.keep = static_cast<T>(keep), job.w = w;
+  const auto run = [&](int64_t slices) {
+    start_.resize(slices * job.neurons), middle_.resize(slices * job.neurons), end_.resize(slices * job.neurons);
+    job.start = start_.data(), job.middle = sided ? middle_.data() : nullptr, job.end = end_.data();
+    job.words = ceil_div(words, slices);
+    std::atomic<bool> all{true};
+    parallel(job.neurons, grain(I, tuning::kPlan), [&](int64_t begin, int64_t end) {
+      if (!table<T>().plan(job, begin, end)) all = false;
+    });
+    return all.load();
+  };
+
+  const int64_t step = ceil_div(O, tuning::kAsked);
+  std::vector<T> least_asked;
+  for (int64_t o = 0; least && o < O; o += step) least_asked.push_back(least[o]);
+  job.neurons = ceil_div(O, step), job.stride = step * I, job.least = least ? least_asked.data() : nullptr;
+  run(1);
+  int64_t entries = 0;
+  for (int64_t k = 0; k < job.neurons; ++k) entries += end_[k] - start_[k];
+  if (static_cast<double>(entries) > tuning::kWorthLists * static_cast<double>(job.neurons * I)) return weight_ranges(g, w).finite;
+
+  const int64_t most = sided ? ceil_div(I, tuning::kSideSlice) : 1;
+  const int64_t in_slice = ceil_div(words, std::clamp<int64_t>(entries / (job.neurons * tuning::kRunEntries), 1, most));
+  const int64_t slices = ceil_div(words, in_slice), room = O * I * (sided ? 2 : 1);
+  index_.reset(new int32_t[room]);  // not touched beyond what is kept
+  weight_.reset(new T[room]);
+  job.neurons = O, job.stride = I, job.least = least, job.index = index_.get(), job.weight = weight_.get();
+  const bool all = run(slices);
+  if (sided) {
+    sides = {start_.data(), middle_.data(), end_.data(), index_.get(), weight_.get(), slices};
+  } else {
+    lists = {index_.get(), weight_.get(), start_.data(), end_.data(), I, I};
+  }
+  return all;
 }
 
 template <class T>

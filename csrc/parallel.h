@@ -1,4 +1,6 @@
 #pragma once
+#include "tuning.h"
+
 #include <algorithm>
 #include <cstdint>
 #include <functional>
@@ -17,11 +19,11 @@ namespace {
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // How many tasks of `work` elements each are worth waking another thread for.
-inline int64_t grain(int64_t work) { return std::max<int64_t>(1, (int64_t{1} << 18) / std::max<int64_t>(work, 1)); }
+inline int64_t grain(int64_t work, int64_t worth = tuning::kTask) { return std::max<int64_t>(1, worth / std::max<int64_t>(work, 1)); }
 
 // Neurons per task of a layer whose rows lie in `panels` panels: so few that all threads have several tasks.
 inline int64_t neurons_per_task(int64_t neurons, int64_t panels) {
-  return std::max<int64_t>(16, ceil_div(neurons, ceil_div(std::max<int64_t>(16, 4 * threads()), panels)));
+  return std::max(tuning::kNeurons, ceil_div(neurons, ceil_div(std::max(tuning::kTasks, 4 * threads()), panels)));
 }
 
 }  // namespace

@@ -1,10 +1,8 @@
 // Interval bounds at p = inf.
 #pragma once
-#include "../buffer.h"
-#include "loops.h"
+#include "inf.h"
 
 namespace {
-using linfdist::Buffer;
 
 // lo = max(l - w, w - u, 0) and -hi = min(l - w, w - u).
 template <class V, int NV>
@@ -69,44 +67,59 @@ inline void box_argmax_list(const typename V::T* lower, const typename V::T* upp
 }
 
 template <class V>
-void box(const Forward<typename V::T>& job, int64_t begin, int64_t end) {
+void box(const linfdist::Box<typename V::T>& job, int64_t begin, int64_t end) {
   using T = typename V::T;
   constexpr int64_t L = kLanes<T>;
   const Geometry& g = *job.g;
-  const int64_t code_size = job.where ? job.block * L : 0;
+  const int64_t code_size = job.where_lo ? job.block * L : 0;
   const Buffer<T> lower(g.inputs() * L), upper(g.inputs() * L), lo(job.block * L), hi(job.block * L);
   const Buffer<T> lo_code(code_size), hi_code(code_size);
   int64_t packed = -1;
   for (int64_t k = begin; k < end; ++k) {
     const Task<T> t(job, k);
     if (t.panel != packed) {
-      pack<V>(g, job.group, job.x, t.row, t.rows, 0, g.inputs(), lower);
+      pack<V>(g, job.group, job.lower, t.row, t.rows, 0, g.inputs(), lower);
       pack<V>(g, job.group, job.upper, t.row, t.rows, 0, g.inputs(), upper);
     }
     packed = t.panel;
     fill<T>(lo, t.on * L, 0);
     fill<T>(hi, t.on * L, 0);
-    if (!job.where) {
-      for_lists<4, V>(job.lists, t, [&](auto nv, int64_t o, int64_t lane, const int32_t* index, const T* weight, int64_t n) {
-        box_list<V, decltype(nv)::value>(lower + lane, upper + lane, index, weight, n, lo + o * L + lane, hi + o * L + lane);
-      });
-      for (int64_t j = 0; j < t.on * L; ++j) hi[j] = 0 - hi[j];
-    } else {
+    if (job.where_lo) {
       fill<T>(lo_code, t.on * L, 1);
       fill<T>(hi_code, t.on * L, 1);
+    }
+    if (job.sides.start && job.where_lo) {
+      for_sides<4, V>(job.sides, g.neurons(), t, [&](auto nv, int64_t o, int64_t lane, const SideRun<T>& run) {
+        const int64_t at = o * L + lane;
+        inf_argmax_sides<V, decltype(nv)::value>(lower + lane, upper + lane, run, lo + at, lo_code + at);
+        inf_argmax_sides<V, decltype(nv)::value>(upper + lane, lower + lane, run, hi + at, hi_code + at);
+      });
+    } else if (job.sides.start) {
+      for_sides<8, V>(job.sides, g.neurons(), t, [&](auto nv, int64_t o, int64_t lane, const SideRun<T>& run) {
+        inf_sides<V, decltype(nv)::value>(lower + lane, upper + lane, run, lo + o * L + lane);
+        inf_sides<V, decltype(nv)::value>(upper + lane, lower + lane, run, hi + o * L + lane);
+      });
+    } else if (job.where_lo) {
       for_lists<2, V>(job.lists, t, [&](auto nv, int64_t o, int64_t lane, const int32_t* index, const T* weight, int64_t n) {
         box_argmax_list<V, decltype(nv)::value>(lower + lane, upper + lane, index, weight, n, lo + o * L + lane,
                                                 hi + o * L + lane, lo_code + o * L + lane, hi_code + o * L + lane);
       });
-      store_codes<V>(job, t, job.where, lo_code, lo);
-      store_codes<V>(job, t, job.where_upper, hi_code, hi);
+    } else {
+      for_lists<4, V>(job.lists, t, [&](auto nv, int64_t o, int64_t lane, const int32_t* index, const T* weight, int64_t n) {
+        box_list<V, decltype(nv)::value>(lower + lane, upper + lane, index, weight, n, lo + o * L + lane, hi + o * L + lane);
+      });
+      for (int64_t j = 0; j < t.on * L; ++j) hi[j] = 0 - hi[j];
+    }
+    if (job.where_lo) {
+      store_codes<V>(job, t, job.where_lo, lo_code, lo);
+      store_codes<V>(job, t, job.where_hi, hi_code, hi);
     }
     for (int64_t j = 0; j < t.on * L; ++j) {  // max(0, -0) may be -0
       lo[j] += 0;
       hi[j] += 0;
     }
-    store_outputs<V>(g, job.group, job.y, t.row, t.rows, t.o0, t.on, lo);
-    store_outputs<V>(g, job.group, job.y_upper, t.row, t.rows, t.o0, t.on, hi);
+    store_outputs<V>(g, job.group, job.lo, t.row, t.rows, t.o0, t.on, lo);
+    store_outputs<V>(g, job.group, job.hi, t.row, t.rows, t.o0, t.on, hi);
   }
 }
 

@@ -4,6 +4,7 @@
 // apart, at distances that may all fall into the same few places of the cache.
 #pragma once
 #include "../buffer.h"
+#include "../tuning.h"
 #include "loops.h"
 
 #include <bit>
@@ -13,7 +14,7 @@
 namespace {
 using linfdist::Exact;
 
-constexpr int64_t kSlice = 64;   // inputs whose lines stay in L1 while all neurons of a block see them
+using linfdist::tuning::kDenseSlice;
 
 // Columns [column, column + columns) of x, side by side; up to a whole vector, lanes past them repeat the last one.
 template <class V, int64_t L>
@@ -61,9 +62,9 @@ void exact_dense(const Exact<typename V::T>& job, int64_t begin, int64_t end) {
     const int64_t o0 = task % job.blocks * job.block, on = min64(job.block, job.neurons - o0);
     if (packed != column) pack_columns<V, L>(job, packed = column, columns, panel);
     fill<T>(value, on * L, 0);
-    for (int64_t s = 0; s < job.inputs; s += kSlice)
+    for (int64_t s = 0; s < job.inputs; s += kDenseSlice)
       for (int64_t o = 0; o < on; ++o) {
-        const int64_t n = min64(kSlice, job.inputs - s);
+        const int64_t n = min64(kDenseSlice, job.inputs - s);
         const T* weight = job.weight + (o0 + o) * job.inputs + s;
         prefetch(weight + job.inputs, n);
         for_groups<4>(0, ceil_div(columns, V::W), [&](auto nv, int64_t v) {
@@ -290,7 +291,7 @@ void pack_values(const linfdist::ExactNet<T>& job, int64_t row, int64_t rows, T*
 template <class V, class S>
 void panels_through(const linfdist::ExactNet<typename V::T>& job, const S* images, int64_t begin, int64_t end) {
   using T = typename V::T;
-  constexpr int64_t L = linfdist::kSidedLanes<T>, kTogether = 1024 / L;  // panels narrowed down together
+  constexpr int64_t L = linfdist::kSidedLanes<T>, kTogether = linfdist::tuning::kTogether / L;  // panels narrowed down together
   const Buffer<T> one(job.widest * L), other(job.widest * L);
   const Narrowed<T, S> narrowed(job, images);
   linfdist::ExactNet<T> first = job;

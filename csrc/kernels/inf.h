@@ -23,32 +23,68 @@ inline void inf_list(const typename V::T* panel, const int32_t* index, const typ
   for (int v = 0; v < NV; ++v) V::store(value + v * V::W, m[v]);
 }
 
-// The arg-max as i + 1, negative where x - w < 0: minus (i + 1) is ~i, the code that `where` uses.
+// Sides: no |.|, for each is the distance wherever it is the maximum. `plus` and `minus` are the panels that the sides x - w
+// and w - x look at: one panel for points, those of the bounds for boxes. Of equals max gives the second: never -0.
 template <class V, int NV>
-inline void inf_argmax_list(const typename V::T* panel, const int32_t* index, const typename V::T* weight, int64_t n,
-                            typename V::T* value, typename V::T* code) {
+inline void inf_sides(const typename V::T* plus, const typename V::T* minus, const SideRun<typename V::T>& run, typename V::T* value) {
+  using R = typename V::R;
+  constexpr int64_t L = kLanes<typename V::T>;
+  const R one = V::hidden_one();
+  R m[NV];
+  for (int v = 0; v < NV; ++v) m[v] = V::load(value + v * V::W);
+  int64_t k = 0;
+  for (; k < run.above; ++k) {
+    const R w = V::set1(run.weight[k]);
+    const typename V::T* line = plus + run.index[k] * L;
+    for (int v = 0; v < NV; ++v) m[v] = V::max(V::diff(V::load(line + v * V::W), one, w), m[v]);
+  }
+  for (; k < run.n; ++k) {
+    const R w = V::set1(run.weight[k]);
+    const typename V::T* line = minus + run.index[k] * L;
+    for (int v = 0; v < NV; ++v) m[v] = V::max(V::diff(w, one, V::load(line + v * V::W)), m[v]);
+  }
+  for (int v = 0; v < NV; ++v) V::store(value + v * V::W, m[v]);
+}
+
+// The arg-max as i + 1, negative where x - w < 0: minus (i + 1) is ~i, the code that `where` uses. Each half of a run finds
+// its first; of two that are equal, the smaller i is the first of all, for earlier slices hold smaller ones.
+template <class V, int NV>
+inline void inf_argmax_sides(const typename V::T* plus, const typename V::T* minus, const SideRun<typename V::T>& run,
+                             typename V::T* value, typename V::T* code) {
   using R = typename V::R;
   using T = typename V::T;
   constexpr int64_t L = kLanes<T>;
   const R one = V::hidden_one();
   R m[NV], c[NV];
-  for (int v = 0; v < NV; ++v) {
-    m[v] = V::load(value + v * V::W);
-    c[v] = V::load(code + v * V::W);
+  for (int v = 0; v < NV; ++v) m[v] = V::load(value + v * V::W), c[v] = V::load(code + v * V::W);
+  const auto see = [&](int v, R d, R i) {
+    c[v] = V::select(V::greater(d, m[v]), i, c[v]);
+    m[v] = V::max(d, m[v]);
+  };
+  for (int64_t k = run.above; k < run.n; ++k) {
+    const R w = V::set1(run.weight[k]), i = V::set1(static_cast<T>(-run.index[k] - 1));
+    const T* line = minus + run.index[k] * L;
+    for (int v = 0; v < NV; ++v) see(v, V::diff(w, one, V::load(line + v * V::W)), i);
   }
-  for (int64_t k = 0; k < n; ++k) {
-    const R w = V::set1(weight[k]), i = V::set1(static_cast<T>(index[k] + 1));
-    const T* line = panel + index[k] * L;
+  if (run.above > 0) {
+    T below[2 * NV * V::W];
     for (int v = 0; v < NV; ++v) {
-      const R d = V::diff(V::load(line + v * V::W), one, w), a = V::abs(d);
-      c[v] = V::select(V::greater(a, m[v]), V::bit_or(i, V::sign(d)), c[v]);
-      m[v] = V::max(m[v], a);
+      V::store(below + v * V::W, m[v]), V::store(below + (NV + v) * V::W, c[v]);
+      m[v] = V::load(value + v * V::W), c[v] = V::load(code + v * V::W);
+    }
+    for (int64_t k = 0; k < run.above; ++k) {
+      const R w = V::set1(run.weight[k]), i = V::set1(static_cast<T>(run.index[k] + 1));
+      const T* line = plus + run.index[k] * L;
+      for (int v = 0; v < NV; ++v) see(v, V::diff(V::load(line + v * V::W), one, w), i);
+    }
+    for (int v = 0; v < NV; ++v) {
+      const R other = V::load(below + v * V::W), i = V::load(below + (NV + v) * V::W);
+      const R first = V::select(V::greater(V::abs(c[v]), V::abs(i)), i, c[v]);
+      c[v] = V::select(V::greater(other, m[v]), i, V::select(V::greater(m[v], other), c[v], first));
+      m[v] = V::max(other, m[v]);
     }
   }
-  for (int v = 0; v < NV; ++v) {
-    V::store(value + v * V::W, m[v]);
-    V::store(code + v * V::W, c[v]);
-  }
+  for (int v = 0; v < NV; ++v) V::store(value + v * V::W, m[v]), V::store(code + v * V::W, c[v]);
 }
 
 // Dense lists: the values alone, and where a new maximum appeared only by slice, which costs next to nothing; then one
@@ -84,26 +120,34 @@ inline typename V::T find_code(const typename V::T* x, const typename V::T* w, i
 }
 
 template <class V>
-void inf(const Forward<typename V::T>& job, int64_t begin, int64_t end) {
+void inf(const linfdist::Inf<typename V::T>& job, int64_t begin, int64_t end) {
   using T = typename V::T;
   constexpr int64_t L = kLanes<T>;
   const Geometry& g = *job.g;
+  const bool sided = job.sides.start != nullptr;
   const Buffer<T> panel(g.inputs() * L), value(job.block * L), code(job.where ? job.block * L : 0);
-  const Buffer<T> rows(job.where && !job.lists.pruned() ? g.inputs() * L : 0);  // the panel, one row after the other
+  const Buffer<T> rows(job.where && !sided ? g.inputs() * L : 0);  // the panel, one row after the other
   int64_t packed = -1;
   for (int64_t k = begin; k < end; ++k) {
     const Task<T> t(job, k);
     const bool fresh = t.panel != packed;
     if (fresh) pack<V>(g, job.group, job.x, t.row, t.rows, 0, g.inputs(), panel);
     packed = t.panel;
-    if (!job.where) {
-      fill<T>(value, t.on * L, 0);
+    fill<T>(value, t.on * L, 0);
+    if (job.where) fill<T>(code, t.on * L, 0);
+    if (sided && job.where) {
+      for_sides<4, V>(job.sides, g.neurons(), t, [&](auto nv, int64_t o, int64_t lane, const SideRun<T>& run) {
+        inf_argmax_sides<V, decltype(nv)::value>(panel + lane, panel + lane, run, value + o * L + lane, code + o * L + lane);
+      });
+    } else if (sided) {
+      for_sides<8, V>(job.sides, g.neurons(), t, [&](auto nv, int64_t o, int64_t lane, const SideRun<T>& run) {
+        inf_sides<V, decltype(nv)::value>(panel + lane, panel + lane, run, value + o * L + lane);
+      });
+    } else if (!job.where) {
       for_lists<8, V>(job.lists, t, [&](auto nv, int64_t o, int64_t lane, const int32_t* index, const T* weight, int64_t n) {
         inf_list<V, decltype(nv)::value>(panel + lane, index, weight, n, value + o * L + lane);
       });
-    } else if (!job.lists.pruned()) {
-      fill<T>(value, t.on * L, 0);  // not below: max_abs looks at magnitudes alone
-      fill<T>(code, t.on * L, 0);   // at distance 0 throughout, the first input is the arg-max
+    } else {
       for_lists<8, V>(job.lists, t, [&](auto nv, int64_t o, int64_t lane, const int32_t* index, const T* weight, int64_t n) {
         inf_slice_list<V, decltype(nv)::value>(panel + lane, index, weight, n, value + o * L + lane, code + o * L + lane);
       });
@@ -114,22 +158,15 @@ void inf(const Forward<typename V::T>& job, int64_t begin, int64_t end) {
           const int64_t from = static_cast<int64_t>(slot), to = min64(from + job.lists.slice, g.inputs());
           slot = find_code<V>(rows + lane * g.inputs(), job.lists.weight(t.o0 + o), from, to, value[o * L + lane]);
         }
-      store_codes<V>(job, t, job.where, code, value);
-    } else {
-      fill<T>(value, t.on * L, -1);  // so that the first input sets the arg-max even at distance 0
-      fill<T>(code, t.on * L, 1);
-      for_lists<4, V>(job.lists, t, [&](auto nv, int64_t o, int64_t lane, const int32_t* index, const T* weight, int64_t n) {
-        inf_argmax_list<V, decltype(nv)::value>(panel + lane, index, weight, n, value + o * L + lane, code + o * L + lane);
-      });
-      store_codes<V>(job, t, job.where, code, value);
     }
+    if (job.where) store_codes<V>(job, t, job.where, code, value);
     store_outputs<V>(g, job.group, job.y, t.row, t.rows, t.o0, t.on, value);
   }
 }
 
 // A few rows of a linear layer: no panel, vectors run along the inputs. Returns NaN where an input or weight is not finite.
 template <class V>
-void inf_rows(const Forward<typename V::T>& job, const typename V::T* w, int64_t begin, int64_t end) {
+void inf_rows(const linfdist::Inf<typename V::T>& job, const typename V::T* w, int64_t begin, int64_t end) {
   using T = typename V::T;
   using R = typename V::R;
   const Geometry& g = *job.g;

@@ -6,6 +6,8 @@
 namespace {
 using linfdist::Forward;
 using linfdist::Lists;
+using linfdist::Sides;
+using linfdist::Work;
 
 template <int N>
 struct Int {
@@ -30,7 +32,7 @@ inline void prefetch(const T* from, int64_t n) {
 template <class T>
 struct Task {
   int64_t panel, row, rows, o0, on;
-  Task(const Forward<T>& job, int64_t task) {
+  Task(const Work& job, int64_t task) {
     panel = task / job.blocks;
     row = panel * kLanes<T>;
     rows = min64(kLanes<T>, job.g->rows() - row);
@@ -54,6 +56,26 @@ inline void for_lists(const Lists<typename V::T>& lists, const Task<typename V::
     }
 }
 
+// The entries of a run of sides: `above` of them give x - w, the others w - x.
+template <class T>
+struct SideRun {
+  const int32_t* index;
+  const T* weight;
+  int64_t above, n;
+};
+
+// The same for sides, whose slices were cut when they were written: f(o - o0, lane group, run).
+template <int NV, class V, class F>
+inline void for_sides(const Sides<typename V::T>& sides, int64_t neurons, const Task<typename V::T>& t, const F& f) {
+  const int64_t vectors = ceil_div(t.rows, V::W);
+  for (int64_t s = 0; s < sides.slices; ++s)
+    for (int64_t o = t.o0; o < t.o0 + t.on; ++o) {
+      const int64_t r = s * neurons + o, first = sides.start[r];
+      const SideRun<typename V::T> run{sides.index + first, sides.weight + first, sides.middle[r] - first, sides.end[r] - first};
+      if (run.n > 0) for_groups<NV>(0, vectors, [&](auto nv, int64_t v) { f(nv, o - t.o0, v * V::W, run); });
+    }
+}
+
 template <class T>
 void fill(T* to, int64_t n, T value) {
   for (int64_t k = 0; k < n; ++k) to[k] = value;
@@ -62,7 +84,7 @@ void fill(T* to, int64_t n, T value) {
 // Turns the codes of a tile into those of `where` and stores them: i + 1 -> i, -(i + 1) = ~i, and 0 at distance 0, because
 // -0 - 0 has a sign but is not below 0.
 template <class V>
-void store_codes(const Forward<typename V::T>& job, const Task<typename V::T>& t, int32_t* where, typename V::T* code,
+void store_codes(const Work& job, const Task<typename V::T>& t, int32_t* where, typename V::T* code,
                  const typename V::T* value) {
   using T = typename V::T;
   constexpr int64_t L = kLanes<T>;

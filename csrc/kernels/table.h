@@ -9,6 +9,7 @@
 #include "exact.h"
 #include "finite.h"
 #include "inf.h"
+#include "plan.h"
 #include "scan.h"
 
 namespace {

@@ -22,6 +22,7 @@ TINY = BenchSettings(
     threads=1,
     seconds=0.0,
     linear=Linear(batch=6, inputs=5, outputs=7),
+    few=Linear(batch=3, inputs=5, outputs=7),
     convolution=Convolution(batch=2, channels=3, size=4),
     growth_base=Linear(batch=2, inputs=3, outputs=4),
     slow_batch=3,
@@ -41,6 +42,7 @@ def test_every_row_of_the_speed_table_is_measured(report):
     large = {"∞", "12", "30.5", "60", "100", "300", "1000"}
     for data in suite.DATA:
         assert measured("forward", "the product", data) == {"∞"}
+        assert measured("forward, batch 3", "the product", data) == {"∞"}
         assert measured("forward", "torch.cdist", data) == {"∞"}
         assert measured("training step", "the product", data) >= large
         assert measured("convolution, forward", "the linear op", data) == {"∞"}

@@ -24,6 +24,7 @@ DATA: dict[str, Callable[..., Tensor]] = {
 }
 
 LINEAR = Linear(batch=512, inputs=1024, outputs=1024)
+FEW = dataclasses.replace(LINEAR, batch=32)
 CONVOLUTION = Convolution(batch=16, channels=128, size=32)
 GROWTH_BASE = Linear(batch=256, inputs=512, outputs=512)
 
@@ -58,6 +59,7 @@ class BenchSettings:
     most: int = 25
     seed: int = 0
     linear: Linear = LINEAR
+    few: Linear = FEW
     convolution: Convolution = CONVOLUTION
     growth_base: Linear = GROWTH_BASE
     slow_batch: int = 64  # for rivals that take seconds, or gigabytes, on the whole batch
@@ -209,6 +211,11 @@ def _entries(settings: BenchSettings, use_compiled: bool) -> list[_Entry]:
         if math.inf in formulas:
             rivals.append(_Rival("torch.compile", formulas[math.inf], linear, FASTER))
         entries.append(_linear_entry(settings, "forward", math.inf, data, rivals))
+        # A small batch: what planning costs beside it. Its rows keep their own place in the tables.
+        few = [_Rival("the product", workloads.product, settings.few, RATE)]
+        entries.append(
+            _linear_entry(settings, f"forward, batch {settings.few.batch}", math.inf, data, few, settings.few)
+        )
     for p, target in STEP.items():
         for data in DATA if p >= 12 else [AS_SPECIFIED]:
             rivals = [_Rival("the product", workloads.product, linear, TIME, target)]
@@ -223,8 +230,10 @@ def _entries(settings: BenchSettings, use_compiled: bool) -> list[_Entry]:
     return entries
 
 
-def _linear_entry(settings: BenchSettings, kind: str, p: float, data: str, rivals: list[_Rival]) -> _Entry:
-    make, linear = _maker(kind), settings.linear
+def _linear_entry(
+    settings: BenchSettings, kind: str, p: float, data: str, rivals: list[_Rival], problem: Linear | None = None
+) -> _Entry:
+    make, linear = _maker(kind), problem or settings.linear
     contenders = {"engine": make(workloads.engine(p), linear, settings.threads)}
     for rival in rivals:
         contenders[rival.name] = make(rival.operation, rival.problem, settings.threads)
@@ -259,7 +268,7 @@ def _growth_race(settings: BenchSettings, kind: str, p: float, data: str) -> _Gr
 
 
 def _maker(kind: str) -> Callable[[Operation, Linear | Convolution, int], Contender]:
-    return workloads.forward if kind == "forward" else workloads.training_step
+    return workloads.training_step if kind == "training step" else workloads.forward
 
 
 def _alone(name: str) -> str:

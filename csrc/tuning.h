@@ -1,0 +1,42 @@
+// Every number that was chosen by measuring, and why it is what it is. None of them can change a result at p = inf.
+#pragma once
+#include <cstdint>
+
+namespace linfdist::tuning {
+
+// --- how work is cut ---------------------------------------------------------------------------------------------------
+constexpr int64_t kTask = int64_t{1} << 18;  // elements that are worth waking another thread for: some 50 microseconds
+constexpr int64_t kScan = int64_t{1} << 15;  // the same where an element is only looked at, for ranges and for a few rows
+constexpr int64_t kPlan = int64_t{1} << 14;  // the same for the planner, which looks at each weight twice
+constexpr int64_t kNeurons = 16;             // at least so many in a task: fewer do not repay packing the panel again
+constexpr int64_t kTasks = 16;               // at least so many in all, and four for each thread, so that none waits long
+
+// --- few rows ------------------------------------------------------------------------------------------------------------
+constexpr int64_t kFewRows = 16;    // up to so many, vectors along the inputs beat a panel whose lanes stay empty
+constexpr int64_t kFewImages = 8;   // the same for integers, whose lanes are more
+constexpr int64_t kManyRows = 32;   // from here on, looking for weights to leave out costs less than it saves
+constexpr int64_t kManyImages = 256;  // the same for integers, whose kernels are faster
+
+// --- lists of inputs -----------------------------------------------------------------------------------------------------
+// Dense: 64 lines of 256 bytes, 16 KB, are half of the smallest L1, and the values of a block's neurons share it.
+constexpr int64_t kDenseSlice = 64;
+// Lists that hold more than this share of the weights are slower than looking at all: an entry has its index to follow.
+constexpr double kWorthLists = 0.6;
+// Neurons that are asked before lists are made, evenly spread. Where nothing can be left out, a forward of 32 rows by a layer
+// of 1024 x 1024 took 4 to 13 times as long when the lists were written and thrown away.
+constexpr int64_t kAsked = 64;
+// Sides: 128 lines, 32 KB, for L1; but no slice so small that a neuron keeps fewer than 32 entries in it on average, for each
+// run mispredicts the ends of its two loops. At 20 % survivors slices gain a factor of about 1.5; trained networks, of which
+// 2 to 8 % survive, are faster in one piece.
+constexpr int64_t kSideSlice = 128;
+constexpr int64_t kRunEntries = 32;
+// Integers: 256 lines of 128 bytes.
+constexpr int64_t kIntegerSlice = 256;
+// Images of a whole integer network for which its first layer is narrowed down together; a quarter of them is not worth it.
+constexpr int64_t kTogether = 1024;
+
+// --- scratch memory --------------------------------------------------------------------------------------------------------
+constexpr int64_t kKeptBytes = int64_t{16} << 20;  // that a thread keeps at most for its next calls
+constexpr int64_t kKeptRequests = 512;             // for memory, after which a block that served none is given back
+
+}  // namespace linfdist::tuning
