@@ -14,6 +14,10 @@ from .rounding import UP, largest
 from .scaled_linear import ScaledLinear
 
 EXACT_PRODUCTS = ("none", "ieee")  # torch's words for float32 products in float32
+EXACT_CPU_MODES = {"ONEDNN_DEFAULT_FPMATH_MODE": "STRICT", "DNNL_DEFAULT_FPMATH_MODE": "STRICT"}
+EXACT_MODES = EXACT_CPU_MODES | {  # what asks cuBLAS for other products than torch does
+    "NVIDIA_TF32_OVERRIDE": "0", "CUBLAS_EMULATE_SINGLE_PRECISION": "0", "CUBLAS_EMULATE_DOUBLE_PRECISION": "0",
+}  # fmt: skip
 
 
 class Head(Readout):
@@ -65,9 +69,10 @@ class Head(Readout):
         """The bounds are those of products in the head's own precision."""
         for parameter in self.parameters():
             largest(parameter)
-        for variable in ("ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_DEFAULT_FPMATH_MODE"):
-            mode = os.environ.get(variable, "STRICT")
-            if mode.upper() != "STRICT":
+        exact = EXACT_MODES if self.hidden.weight.device.type == "cuda" else EXACT_CPU_MODES
+        for variable, harmless in exact.items():
+            mode = os.environ.get(variable) or harmless
+            if mode.upper() != harmless:
                 raise ValueError(
                     f"{variable}={mode}: products may be computed in less than the head's precision, which its "
                     "bounds do not cover: unset it"

@@ -9,6 +9,8 @@ from datetime import timedelta
 import torch
 import torch.distributed
 
+from .. import devices
+
 
 @dataclass(frozen=True)
 class Workers:
@@ -46,16 +48,10 @@ def is_first() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def default_device(local: int = 0) -> torch.device:
-    """Return the GPU of this number if there is any, else the CPU."""
-    return torch.device("cuda", local) if torch.cuda.is_available() else torch.device("cpu")
-
-
 @contextmanager
-def workers(timeout: timedelta = timedelta(minutes=5)) -> Iterator[Workers]:
-    """Join the group that `torchrun` has set up (gloo on CPUs, NCCL on GPUs), or work alone."""
-    local = int(os.environ.get("LOCAL_RANK", "0"))
-    device = default_device(local)
+def workers(device: str | torch.device = devices.AUTO, timeout: timedelta = timedelta(minutes=5)) -> Iterator[Workers]:
+    """Join the group that `torchrun` has set up (gloo on CPUs, NCCL on GPUs), or work alone; see `devices.choose`."""
+    device = devices.choose(device)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     world = int(os.environ.get("WORLD_SIZE", "1"))
@@ -65,7 +61,10 @@ def workers(timeout: timedelta = timedelta(minutes=5)) -> Iterator[Workers]:
             torch.distributed.get_rank() if group else 0, torch.distributed.get_world_size() if group else 1, device
         )
         return
-    torch.distributed.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timeout)
+    on_gpu = device.type == "cuda"
+    torch.distributed.init_process_group(
+        "nccl" if on_gpu else "gloo", timeout=timeout, device_id=device if on_gpu else None
+    )
     try:
         yield Workers(torch.distributed.get_rank(), world, device)
     finally:

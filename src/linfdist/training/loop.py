@@ -10,10 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from .. import data
+from .. import data, devices
 from ..errors import LinfdistError
 from ..files import remove_leftovers, write_atomically
 from ..models import PixelNet, save
@@ -49,15 +50,17 @@ def train(
     tensorboard: bool = False,
     evaluate: Evaluate | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    device: str | torch.device = devices.AUTO,
 ) -> Path:
     """Train `recipe` into the folder `out` and return it: model.safetensors, recipe.json, metrics.jsonl.
 
     `resume` continues from the last checkpoint, or starts afresh if there is none; the result has the same bits as that
     of an uninterrupted run. `evaluate(network, images, labels)` adds its numbers to every epoch's row: on the recipe's
-    held-out images, else on training images, never on the test set.
+    held-out images, else on training images, never on the test set. device: see `devices.choose`; a run may be resumed
+    on another one, but then only those of the same kind promise the same bits.
     """
     out = Path(out)
-    with workers() as me:
+    with workers(device) as me:
         if (out / MODEL).exists():
             if not resume:
                 raise FileExistsError(f"{out} holds a finished run: choose another folder, or remove it")
