@@ -1,12 +1,13 @@
 """The devices that proofs hold on: what is needed of their arithmetic, and what of that is tried there first."""
 
 import copy
-import itertools
-import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..devices import DeviceError, choose
@@ -26,9 +27,13 @@ def on_device(model: object, device: str | torch.device | None) -> object:
         if there.type != "cpu":
             raise DeviceError(f"device = {str(device)!r}: a {type(model).__name__} computes on the CPU")
         return model
-    if all(tensor.device == there for tensor in itertools.chain(model.parameters(), model.buffers())):
+    tensors = [*model.parameters(), *model.buffers()]
+    if all(tensor.device == there for tensor in tensors):
         return model
-    return copy.deepcopy(model).to(there)
+    moved = {id(tensor): tensor.detach().to(there, copy=True) for tensor in tensors}
+    for parameter in model.parameters():
+        moved[id(parameter)] = nn.Parameter(moved[id(parameter)], parameter.requires_grad)
+    return copy.deepcopy(model, dict[int, Any](moved))  # in which each tensor has been copied already
 
 
 def check_device(device: torch.device) -> None:
@@ -67,22 +72,22 @@ def wrong_arithmetic(device: torch.device) -> list[str]:
 
 
 def _trials(dtype: torch.dtype, device: torch.device) -> Iterator[tuple[str, bool]]:
-    """What is tried in one precision, and whether it came out right."""
-    a, b = _numbers(dtype)
-    there = a.to(device), b.to(device)
-
-    def same(function: Callable[..., Tensor], *others: Tensor) -> bool:
-        return torch.equal(function(*there, *(each.to(device) for each in others)).cpu(), function(a, b, *others))
-
-    std = torch.tensor(0.3081, dtype=dtype)  # one number, as the normalisation has it
-    yield "subtraction", same(operator.sub)
-    yield "addition", same(operator.add)
-    yield "division", same(operator.truediv) and same(lambda x, _, y: x / y, std)
-    yield "nextafter", same(torch.nextafter)
+    """What is tried in one precision, and whether it came out as NumPy computes it on the CPU."""
+    x, y = (each.to(device) for each in _numbers(dtype))
+    a, b = (each.numpy() for each in _numbers(dtype))
+    std = torch.full((), 0.3081, dtype=dtype, device=device)  # one number, as the normalisation has it
+    one = torch.eye(SIDE, dtype=dtype, device=device)  # times which every sum is exact, in whatever order it is taken
+    yield "subtraction", _equal(x - y, a - b)
+    yield "addition", _equal(x + y, a + b)
+    yield "division", _equal(x / y, a / b) and _equal(x / std, a / std.cpu().numpy())
+    yield "nextafter", _equal(torch.nextafter(x, y), np.nextafter(a, b))
     yield "distances", _distances(dtype, device)
-    one = torch.eye(SIDE, dtype=dtype)  # times which every sum is exact, in whatever order it is taken
-    yield "matrix products", same(lambda x, _, y: x[: SIDE**2].view(SIDE, SIDE) @ y, one)
+    yield "matrix products", _equal((x.view(SIDE, SIDE) @ one).flatten(), a)
     yield "tanh", _tanh(dtype, device)
+
+
+def _equal(found: Tensor, right: NDArray[Any]) -> bool:
+    return bool(np.array_equal(found.cpu().numpy(), right))
 
 
 def _numbers(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -101,21 +106,20 @@ def _numbers(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 
 def _distances(dtype: torch.dtype, device: torch.device) -> bool:
     """Whether a dist layer and its bounds, which a backend of this package computes there, have the right bits."""
-    a, b = _numbers(dtype)
-    x, w = a[: 7 * 67].view(7, 67), b[: 13 * 67].view(13, 67)
+    x, w = (each[: rows * 67].view(rows, 67) for each, rows in zip(_numbers(dtype), (7, 13), strict=True))
+    top = x + x.abs()
     layer = DistLinear(67, 13).to(device, dtype)
     layer.weight.copy_(w)
-    top = x + x.abs()
-    lower, upper = x[:, None] - w, top[:, None] - w  # (7, 13, 67)
-    near = torch.maximum(lower, -upper).clamp(min=0).amax(2)
-    far = torch.maximum(upper, -lower).amax(2)
+    lower, upper = (each.numpy()[:, None] - w.numpy() for each in (x, top))  # (7, 13, 67)
+    near = np.maximum(lower, -upper).max(2, initial=0)
+    far = np.maximum(upper, -lower).max(2)
     box = layer.forward_box(Box(x.to(device), top.to(device)))
-    found, right = (layer(x.to(device)), *box), (lower.abs().amax(2), near, far)
-    return all(torch.equal(each.cpu(), other) for each, other in zip(found, right, strict=True))
+    return _equal(layer(x.to(device)), np.abs(lower).max(2)) and _equal(box.lower, near) and _equal(box.upper, far)
 
 
 def _tanh(dtype: torch.dtype, device: torch.device) -> bool:
     """Whether tanh errs by no more than the bounds of heads allow."""
     x = torch.linspace(-10, 10, 4001, dtype=dtype)
     allowed = (TANH_EPS if dtype == torch.float32 else DOUBLE_TANH_EPS) * torch.finfo(dtype).eps
-    return bool(((x.to(device).tanh().cpu().double() - x.double().tanh()).abs() <= allowed).all())
+    wrong = x.to(device).tanh().cpu().double().numpy() - np.tanh(x.double().numpy())
+    return bool((np.abs(wrong) <= allowed).all())
