@@ -7,6 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 import torch
 
 from .errors import LinfdistError
+from .ops.backends import native
 from .ops.select import BACKENDS, forced_backend
 
 AUTO = "auto"
@@ -79,7 +80,7 @@ def backend_for(device: torch.device) -> tuple[str, tuple[str, ...]]:
     probe, forced = torch.empty(0, device=device), forced_backend()
     reasons: list[str] = []
     for name, backend in BACKENDS.items():
-        if name == SLOWEST:
+        if name == SLOWEST or (name == native.name and device.type != "cpu"):
             continue
         if forced and name != forced:
             reasons.append(f"LINFDIST_BACKEND={forced} rules {name} out")
