@@ -160,6 +160,7 @@ def test_errors_have_one_base_and_a_builtin_one():
         "Corrupt",
         "DataError",
         "Diverged",
+        "JobError",
         "LostWorker",
         "RecipeError",
         "Undecided",

@@ -60,7 +60,7 @@ def one_line(code: int, errors: str) -> str:
     [
         (DataError("no such data"), 1, "error: no such data\n"),
         (ValueError("x = 3: must be 2"), 1, "error: x = 3: must be 2\n"),
-        (ImportError("pip install 'linfdist[onnx]'"), 1, "error: pip install 'linfdist[onnx]'\n"),
+        (ImportError("pip install onnx"), 1, "error: pip install onnx\n"),
         (MemoryError(), 1, "error: there is not enough memory for this"),
         (RuntimeError("[enforce fail at alloc_cpu.cpp:118] DefaultCPUAllocator: can't allocate"), 1, "error: there is"),
         (OSError(28, "No space left on device", "/a/b"), 1, "error: /a/b: No space left on device\n"),

@@ -144,7 +144,7 @@ def test_without_matplotlib(run, call, monkeypatch):
     monkeypatch.setattr(builtins, "__import__", missing)
     result = call(run)
     assert result.exit_code == 1
-    assert "pip install 'linfdist[report]'" in result.output
+    assert "pip install matplotlib" in result.output
     assert not (run / "report").exists()
 
 

@@ -1,127 +1,108 @@
-"""`torchrun` with two real processes is the training of one; a lost one ends the job, which resumes."""
+"""Several processes are the training of one; stopped or killed, the same bits; what fails on one, fails on all."""
 
-import os
-import signal
-import time
+import json
+import socket
 
 import pytest
 import torch
 from torch import distributed
 
-from linfdist.training import Diverged, train
+import linfdist
+from linfdist.files import load_tensors
+from linfdist.training import Diverged
+from linfdist.training.batches import Batches
 from linfdist.training.distributed import Workers
 
-from .runs import AS_TEXT, FINISHED, files, metrics, start, tensors, tiny
+from .jobs import KILLED
+from .runs import FINISHED, files, metrics, same_bits, start, tensors, tiny
 
 pytestmark = pytest.mark.skipif(not distributed.is_gloo_available(), reason="torch was built without gloo")
 
-TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-# The command line, in float64 if asked; each process notes its id; checkpoints at every step.
-PROGRAM = """
-import functools, importlib, os, pathlib, torch
-from linfdist import training
-from linfdist.cli import main
 
-if os.environ.get("IN_DOUBLE"):
-    torch.set_default_dtype(torch.float64)
-verb = importlib.import_module("linfdist.cli.train")
-verb.run = functools.partial(training.train, checkpoint_seconds=0)
-pathlib.Path(os.environ["NOTES"], "rank" + os.environ.get("RANK", "0")).write_text(str(os.getpid()))
-main()
-"""
+@pytest.fixture(scope="module")
+def jobs(digits, tmp_path_factory):
+    """The folder of all jobs, and how their processes have ended."""
+    folder = tmp_path_factory.mktemp("jobs")
+    process = start("-m", "tests.training.jobs", str(folder), str(digits))
+    output, errors = process.communicate(timeout=280)
+    assert process.returncode == 0, errors
+    (folder / "outcomes.json").write_text(output.splitlines()[-1])
+    (folder / "output.txt").write_text(output)
+    return folder
 
 
-@pytest.fixture
-def command(digits, tmp_path):
-    program = tmp_path / "program.py"
-    program.write_text(PROGRAM)
-
-    def command(out, *more):
-        places = ("--data-dir", str(digits), "--out", str(out))
-        return (str(program), "train", "digits-quick", *AS_TEXT, "--quiet", *places, *more)
-
-    return command
+def ended(jobs, name):
+    return json.loads((jobs / "outcomes.json").read_text())[name]
 
 
-def finish(process, code=0):
-    output, errors = process.communicate(timeout=120)
-    assert process.returncode == code if code == 0 else process.returncode != 0, output + errors
-    return output, errors
-
-
-@pytest.fixture
-def notes(tmp_path):
-    folder = tmp_path / "notes"
-    folder.mkdir()
-    return str(folder)
-
-
-def test_two_processes_equal_one(command, notes, tmp_path):
-    both = start(*TORCHRUN, *command(tmp_path / "two"), IN_DOUBLE="1", NOTES=notes)
-    output, _ = finish(both)
-    finish(start(*command(tmp_path / "one"), IN_DOUBLE="1", NOTES=notes))
-    two, one = tensors(tmp_path / "two"), tensors(tmp_path / "one")
-    assert two["last.weight"].dtype == torch.float64
-    torch.testing.assert_close(two, one, rtol=0, atol=1e-6)
-    for row, expected in zip(metrics(tmp_path / "two"), metrics(tmp_path / "one"), strict=True):
-        assert row.pop("p") == expected.pop("p")
+@pytest.mark.parametrize("processes", ["two", "four"])
+def test_they_are_the_training_of_one(jobs, processes):
+    """Mean shifts, gradients and metrics are those of the whole batch; in float64, so that roundings stay small."""
+    several, one = tensors(jobs / processes), tensors(jobs / "one")
+    assert several["last.weight"].dtype == torch.float64
+    torch.testing.assert_close(several, one, rtol=0, atol=1e-6)
+    for row, expected in zip(metrics(jobs / processes), metrics(jobs / "one"), strict=True):
         assert row == pytest.approx(expected, rel=1e-6)
-    # the first process alone writes and speaks
-    assert {path.name for path in (tmp_path / "notes").iterdir()} == {"rank0", "rank1"}
-    assert files(tmp_path / "two") == FINISHED
-    assert [line.split()[0] for line in output.splitlines()] == ["epoch", "epoch", "epoch", "finished:"]
+    assert files(jobs / processes) == FINISHED
 
 
-@pytest.mark.slow
-def test_the_command_as_documented(digits, tmp_path):
-    """In float32 the losses agree. Weights whose gradients cancel may not: Adam makes full steps of their rounding."""
-    arguments = ["train", "digits-quick", *AS_TEXT, "--set", "epochs=0.5", "--data-dir", str(digits), "--out"]
-    finish(start(*TORCHRUN, "-m", "linfdist", *arguments, str(tmp_path / "two")))
-    finish(start("-m", "linfdist", *arguments, str(tmp_path / "one")))
-    (two,), (one,) = metrics(tmp_path / "two"), metrics(tmp_path / "one")
-    assert two["loss"] == pytest.approx(one["loss"], rel=1e-3)
-    assert files(tmp_path / "two") == FINISHED
+@pytest.mark.parametrize(("way", "to"), [("again", "four"), ("stopped", "four"), ("killed", "two")])
+def test_same_bits(jobs, way, to):
+    """Sums over processes have one order, whatever was bundled with what before and after a stop."""
+    assert same_bits(tensors(jobs / way), tensors(jobs / to))
+    assert metrics(jobs / way) == metrics(jobs / to)
+    assert files(jobs / way) == FINISHED
 
 
-def wait_for(condition, process):
-    end = time.monotonic() + 90
-    while not condition() and time.monotonic() < end:
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.02)
+def test_one_that_is_stopped_stops_all(jobs):
+    assert set(ended(jobs, "stop")) == {"Interrupted: stopped at step 5 of 10; --resume continues from here"}
 
 
-@pytest.mark.slow
-def test_a_lost_worker_ends_the_job_and_it_resumes(command, notes, digits, tmp_path):
-    out, long = tmp_path / "run", ("--set", "epochs=200")
-    process = start(*TORCHRUN, *command(out, *long), NOTES=notes)
-    wait_for((out / "checkpoint.safetensors").exists, process)
-    os.kill(int((tmp_path / "notes" / "rank1").read_text()), signal.SIGKILL)
-    _, errors = finish(process, code=1)
-    assert "another process of this job is gone" in errors
-    assert "--resume" in errors
-    assert "checkpoint.safetensors" in files(out)
-
-    process = start(*TORCHRUN, *command(out, *long, "--resume"), NOTES=notes)
-    before = (out / "checkpoint.safetensors").stat().st_mtime_ns
-    wait_for(lambda: (out / "checkpoint.safetensors").stat().st_mtime_ns > before, process)
-    process.send_signal(signal.SIGINT)  # to torchrun, which passes it on
-    _, errors = finish(process, code=1)
-    assert errors.count("--resume continues from here") == 1
+def test_another_number_of_processes_is_the_same_training_and_says_so(jobs):
+    torch.testing.assert_close(tensors(jobs / "fewer"), tensors(jobs / "one"), rtol=0, atol=1e-6)
+    assert not same_bits(tensors(jobs / "fewer"), tensors(jobs / "four"))
+    note = "processes: 4 before, 2 from step 5 on; the training is the same up to rounding, but not bit for bit"
+    assert (jobs / "output.txt").read_text().splitlines().count(note) == 1
 
 
-def test_batches_must_split(digits, tmp_path):
-    from linfdist.training.batches import Batches
+def test_a_lost_process_is_noticed(jobs):
+    other, lost = ended(jobs, "kill")
+    assert lost == KILLED
+    assert other.startswith("LostWorker: another process of this job is gone (")
+    assert other.endswith(" Start the job again with --resume: it continues from the last checkpoint, if there is one")
 
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("nan", "Diverged: the loss became nan at step 4 "),
+        ("data", "JobError: process 1 on {host}: cannot store digits in {folder}/file/digits: Not a directory"),
+        ("recipe", "width of the recipe is 12 in process 0 on {host}, 16 in process 1 on {host}. Give all of them"),
+        ("version", "the version of linfdist is {version}"),
+        ("images", "the training set is 1347×1×8×8, 10 classes, sha256 "),
+        ("folder", "{folder}/there/recipe.json is not seen here: it must be in a folder that all processes share"),
+        ("finished there", "holds is no run yet in process 0 on {host}, a finished run in process 1 on {host}. "),
+        ("disk", "JobError: process 0 on {host}: [Errno 28] No space left on device"),
+    ],
+)
+def test_what_fails_on_one_fails_on_all(jobs, name, text):
+    """At once, with the reason; nobody waits for a process that has ended."""
+    text = text.format(host=socket.gethostname(), folder=jobs, version=linfdist.__version__)
+    outcomes = ended(jobs, name)
+    assert len(outcomes) == 2
+    assert all(text in outcome for outcome in outcomes), outcomes
+
+
+def test_checkpoints_say_how_many_processes_made_them(jobs):
+    """That of the job whose loss was not finite is from before."""
+    header = load_tensors(jobs / "nan" / "checkpoint.safetensors")[1]
+    assert (header["step"], header["processes"], header["sums"]["seen"]) == (4, 2, 4 * 128)
+
+
+def test_batches_must_split():
     images, labels = torch.zeros(300, 1, 8, 8, dtype=torch.uint8), torch.zeros(300, dtype=torch.int64)
     with pytest.raises(ValueError, match="batch_size=128 does not split over 3 processes"):
         Batches(images, labels, tiny(), Workers(0, 3, torch.device("cpu")))
-
-
-def test_all_must_see_the_checkpoint(digits, tmp_path, monkeypatch):
-    """On several machines without a shared folder, only the first would."""
-    monkeypatch.setattr(Workers, "sum", lambda self, mine: {name: 2 * value + 1 for name, value in mine.items()})
-    with pytest.raises(ValueError, match="must be a folder they share"):
-        train(tiny(), tmp_path / "run", data_dir=digits)
 
 
 @pytest.mark.parametrize(

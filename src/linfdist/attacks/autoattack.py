@@ -63,7 +63,7 @@ def _package() -> ModuleType:
         package = import_module("pyautoattack")
     except ImportError:
         raise ImportError(
-            "the attack 'auto' needs the package pyautoattack: pip install 'linfdist[attack]'", name="pyautoattack"
+            "the attack 'auto' needs the package pyautoattack: pip install pyautoattack", name="pyautoattack"
         ) from None
     logging.getLogger("auto-attack").addHandler(logging.NullHandler())  # its hints are for those who ask for logs
     return package

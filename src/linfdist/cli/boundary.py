@@ -11,7 +11,9 @@ from typer.core import TyperGroup
 
 from linfdist.errors import LinfdistError
 from linfdist.machine import backend_in_use
-from linfdist.training.distributed import is_first
+from linfdist.training.distributed import LostWorker, is_first
+
+from .once import first_to_say, tell_launcher
 
 INTERRUPTED = 130
 MISUSED = 2
@@ -27,9 +29,14 @@ def say(text: str, error: bool = False) -> None:
     Console(stderr=error).print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def fail(text: str, code: int = 1) -> typer.Exit:
-    """Print to stderr; raise what is returned to leave with that exit code."""
-    say(text, error=True)
+def fail(text: str, code: int = 1, topic: str | None = None) -> typer.Exit:
+    """Print to stderr; raise what is returned to leave with that exit code.
+
+    Of several processes on one machine that fail alike, one prints: those with the same text, or the same `topic`.
+    """
+    tell_launcher(text)
+    if first_to_say(topic or text):
+        say(text, error=True)
     return typer.Exit(code)
 
 
@@ -80,7 +87,8 @@ class Verbs(TyperGroup):
         except (LinfdistError, ImportError, MemoryError, OSError, TypeError, ValueError) as error:
             if isinstance(error, OSError) and error.errno == errno.EPIPE:
                 raise  # whoever was reading the output has left
-            raise fail(f"error: {explain(error)}") from None
+            topic = type(error).__name__ if isinstance(error, LostWorker) else None  # its text names a connection
+            raise fail(f"error: {explain(error)}", topic=topic) from None
         except RuntimeError as error:
             if (known := _cause(error)) is None:
                 raise

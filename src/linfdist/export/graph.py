@@ -30,7 +30,7 @@ class Graph:
         try:
             import onnx
         except ImportError as error:
-            raise ImportError(f"ONNX files need the package onnx ({error}): pip install 'linfdist[onnx]'") from None
+            raise ImportError(f"ONNX files need the package onnx ({error}): pip install onnx onnxruntime") from None
         self.onnx, self.chunk = onnx, chunk
         self.nodes: list[Any] = []
         self.constants: list[Any] = []

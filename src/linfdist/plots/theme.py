@@ -39,7 +39,7 @@ def require_matplotlib() -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        raise ImportError("reports and plots need the extra: pip install 'linfdist[report]'") from None
+        raise ImportError("reports and plots need matplotlib: pip install matplotlib") from None
 
 
 def style(theme: Theme) -> dict[str, Any]:

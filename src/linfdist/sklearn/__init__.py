@@ -3,7 +3,7 @@
 try:
     import sklearn as _sklearn  # type: ignore[import-untyped]  # noqa: F401
 except ImportError as error:
-    raise ImportError(f"linfdist.sklearn needs scikit-learn ({error}): pip install 'linfdist[sklearn]'") from error
+    raise ImportError(f"linfdist.sklearn needs scikit-learn ({error}): pip install scikit-learn") from error
 
 from .classifier import LinfDistClassifier
 

@@ -1,6 +1,7 @@
 """Training: recipe → schedule → loss → optimiser → trainer (in memory) → loop (files, signals, terminal)."""
 
-from .loop import Interrupted, LostWorker, train
+from .distributed import JobError, LostWorker
+from .loop import Interrupted, train
 from .losses import clipped_hinge_loss, hinge_loss
 from .optim import DistAdam
 from .schedule import State, state_at, total_steps
@@ -10,6 +11,7 @@ __all__ = [
     "DistAdam",
     "Diverged",
     "Interrupted",
+    "JobError",
     "LostWorker",
     "Progress",
     "State",

@@ -12,21 +12,27 @@ from .distributed import Workers
 
 
 class Batches:
-    """Training batches of images (N, C, H, W) in memory, uint8 or float32 in [0, 1].
+    """Training batches of images (N, C, H, W), uint8 or float32 in [0, 1].
 
-    Each epoch is a fresh permutation; the images that do not fill a batch are left out of it.
+    taken: the numbers of the images to train on; by default all.
+
+    Each epoch is a fresh permutation; the images that do not fill a batch are left out of it. Only the images of one
+    batch are ever copied: a data set that is mapped from a file may be larger than the memory.
     """
 
-    def __init__(self, images: Tensor, labels: Tensor, recipe: Recipe, workers: Workers) -> None:
+    def __init__(
+        self, images: Tensor, labels: Tensor, recipe: Recipe, workers: Workers, taken: Tensor | None = None
+    ) -> None:
+        taken = torch.arange(len(images)) if taken is None else taken
         if recipe.batch_size % workers.world:
             raise ValueError(
                 f"batch_size={recipe.batch_size} does not split over {workers.world} processes: choose a multiple"
             )
-        if recipe.batch_size > len(images):
-            raise ValueError(f"batch_size={recipe.batch_size} is larger than the {len(images)} training images")
-        self.images, self.labels, self.recipe, self.workers = images, labels, recipe, workers
+        if recipe.batch_size > len(taken):
+            raise ValueError(f"batch_size={recipe.batch_size} is larger than the {len(taken)} training images")
+        self.images, self.labels, self.taken, self.recipe, self.workers = images, labels, taken, recipe, workers
         self.augmentation = Augment(recipe.pad, recipe.pad_mode, recipe.flip, recipe.crop, recipe.pad_share)
-        self.steps_per_epoch = len(images) // recipe.batch_size
+        self.steps_per_epoch = len(taken) // recipe.batch_size
         self._epoch, self._order = -1, torch.empty(0, dtype=torch.int64)
         self._ready: dict[int, tuple[Tensor, Tensor]] = {}
 
@@ -44,10 +50,10 @@ class Batches:
         epoch, position = divmod(step, self.steps_per_epoch)
         if epoch != self._epoch:
             self._epoch = epoch
-            self._order = torch.randperm(len(self.images), generator=_generator(self.recipe.seed, 0, epoch))
+            self._order = torch.randperm(len(self.taken), generator=_generator(self.recipe.seed, 0, epoch))
         size, device = self.recipe.batch_size, self.workers.device
         mine = slice(self.workers.rank, None, self.workers.world)
-        index = self._order[position * size : (position + 1) * size][mine]
+        index = self.taken[self._order[position * size : (position + 1) * size][mine]]
         shape = (size, *self.images.shape[1:])  # choices are drawn for the whole batch, of which others have the rest
         choices = draw(self.augmentation, shape, _generator(self.recipe.seed, 1, step))[mine]
         images, labels = send(self.images[index], device), send(self.labels[index], device)

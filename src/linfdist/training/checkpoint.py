@@ -8,9 +8,10 @@ from ..files import excerpt, load_tensors, save_tensors
 from .trainer import Sums, Trainer, no_sums
 
 
-def save(path: Path, trainer: Trainer, sums: Sums) -> None:
-    """Write the trainer's tensors and step; `sums` are those of the epoch so far, over all processes."""
-    save_tensors(path, trainer.state_dict(), {"step": trainer.done, "sums": sums})
+def save(path: Path, trainer: Trainer) -> None:
+    """Write the trainer's tensors, its step, its sums of the epoch so far, and how many processes have made them."""
+    header = {"step": trainer.done, "sums": trainer.sums, "processes": trainer.workers.world}
+    save_tensors(path, trainer.state_dict(), header)
 
 
 def is_there(path: Path) -> bool:
@@ -18,16 +19,22 @@ def is_there(path: Path) -> bool:
     return os.path.lexists(path)
 
 
-def load(path: Path, trainer: Trainer) -> None:
-    """Resume the training in `path`; ValueError if it is not a checkpoint of this very run."""
+def load(path: Path, trainer: Trainer) -> int:
+    """Resume the training in `path`; ValueError if it is not a checkpoint of this very run.
+
+    Returns how many processes have written it. The files of version 0.1 do not say: as many as there are now.
+    """
     if not path.is_file():
         raise ValueError(f"{path} is not a checkpoint: it is no file, or a link that leads to none")
     tensors, header = load_tensors(path)
-    step, sums = header.get("step"), header.get("sums")
+    step, sums, processes = header.get("step"), header.get("sums"), header.get("processes", trainer.workers.world)
     if type(step) is not int or not 0 <= step <= trainer.total or not _are_sums(sums):
         what = f"step {excerpt(step)} of {trainer.total}, sums {excerpt(sums)}"
         raise ValueError(f"{path} is not a checkpoint of this run: {what}")
-    trainer.load_state(tensors, step, sums if trainer.workers.first else no_sums(), path)
+    if type(processes) is not int or processes < 1:
+        raise ValueError(f"{path} is not a checkpoint of this run: {excerpt(processes)} processes")
+    trainer.load_state(tensors, step, sums, path)
+    return processes
 
 
 def _are_sums(sums: Any) -> TypeGuard[Sums]:

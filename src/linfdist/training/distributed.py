@@ -1,15 +1,36 @@
 """Training with one process, or with the many that `torchrun` starts."""
 
 import os
-from collections.abc import Iterator
+import re
+import socket
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from .. import devices
+from ..errors import LinfdistError
+
+FORESEEN = (LinfdistError, ImportError, MemoryError, OSError, TypeError, ValueError)  # what a user can cause
+
+FRESH_STORE = (
+    "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in the environment of every launcher: "
+    "else processes that are started again may look for one another where those before them were"
+)
+
+
+class LostWorker(LinfdistError, RuntimeError):
+    """Another process of the job is gone."""
+
+
+class JobError(LinfdistError, RuntimeError):
+    """Something is wrong with one process of the job, or between them: all of them raise this, with the same text."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +54,75 @@ class Workers:
         torch.distributed.all_reduce(total)
         return dict(zip(mine, total.tolist(), strict=True))
 
+    def gather(self, mine: str) -> list[str]:
+        """Return the texts of all processes, to each of them, in the order of their ranks."""
+        if self.world == 1:
+            return [mine]
+        content = torch.tensor(list(mine.encode()), dtype=torch.uint8, device=self.device)
+        lengths = self.sum({str(rank): float(len(content) * (rank == self.rank)) for rank in range(self.world)})
+        texts = torch.zeros(self.world, int(max(lengths.values())), dtype=torch.uint8, device=self.device)
+        texts[self.rank, : len(content)] = content
+        torch.distributed.all_reduce(texts)  # no other process adds to this row: bytes stay bytes
+        return [
+            bytes(row[: int(length)].tolist()).decode() for row, length in zip(texts, lengths.values(), strict=True)
+        ]
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Do something that may fail on some processes alone: all raise `JobError` if it does on any.
+
+        Without this, the others would wait for the one that failed, and then say that it is gone, but not why.
+        """
+        problem: BaseException | None = None
+        try:
+            yield
+        except FORESEEN as error:
+            if self.world == 1:
+                raise
+            problem = error
+        found = self.gather("" if problem is None else str(problem) or type(problem).__name__)
+        if len(texts := set(found)) == 1 and problem is not None:
+            raise JobError(str(problem) or type(problem).__name__) from problem
+        if texts != {""}:
+            names = self.names()
+            each = (f"{names[rank]}: {text}" for rank, text in enumerate(found) if text and text not in found[:rank])
+            raise JobError("; ".join(each)) from problem
+
+    def check_same(self, mine: Mapping[str, str], advice: str) -> None:
+        """Raise `JobError` on all processes, naming two of them and what they have, if an entry is not the same."""
+        entries = [dict(zip(mine, text.split("\0"), strict=True)) for text in self.gather("\0".join(mine.values()))]
+        for rank, other in enumerate(entries):
+            if different := [key for key in mine if other[key] != entries[0][key]]:
+                names = self.names()
+                what = "; ".join(
+                    f"{key} is {entries[0][key]} in {names[0]}, {other[key]} in {names[rank]}" for key in different
+                )
+                raise JobError(f"the processes of this job differ: {what}. {advice}")
+
+    def names(self) -> list[str]:
+        """Return what to call each process in a message: its number, and its machine."""
+        return [f"process {rank} on {host}" for rank, host in enumerate(self.gather(socket.gethostname()))]
+
+    def sharing(self, module: nn.Module) -> nn.Module:
+        """Return the module such that its gradients are the means over all processes, at every backward.
+
+        Each parameter's gradient is summed by itself. `DistributedDataParallel` packs them together, in another way at
+        the first step than later, and the place in a pack decides in which order the processes' shares are added: with
+        three or more of them, a run that is resumed would round otherwise than one that was never stopped.
+        """
+        if self.world == 1:
+            return module
+
+        # the annotations are asked for by torch, and are not there in builds without torch.distributed
+        def mean_of_each(_: object, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:  # type: ignore[name-defined]
+            works = [torch.distributed.all_reduce(grad.div_(self.world), async_op=True) for grad in bucket.gradients()]
+            done: Any = torch.futures.collect_all([work.get_future() for work in works if work is not None])
+            return done.then(lambda _: bucket.buffer())
+
+        shared = DistributedDataParallel(module)
+        shared.register_comm_hook(None, mean_of_each)
+        return shared
+
     def lost(self, error: RuntimeError) -> bool:
         """Return whether a collective operation fails like this when another process is gone."""
         if self.world == 1:
@@ -41,6 +131,20 @@ class Workers:
         if type(error) is RuntimeError:  # what gloo raises; ours are of types of their own
             return any(sign in str(error) for sign in signs)
         return isinstance(error, torch.distributed.DistError)
+
+
+def meets_where_it_met_before() -> bool:
+    """Return whether processes that are started again may find the addresses of those before them.
+
+    So it is by default: torchrun keeps one store for a whole job, in which gloo leaves addresses by rank alone (torch
+    2.13). Whoever is started again sooner than the others reads those of dead processes, and fails or waits in vain.
+    """
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+
+
+def without_advice(error: RuntimeError) -> str:
+    """Return what the transport says, without the places in its source and its general advice."""
+    return re.sub(r"\[\S+\.cc:\d+\] *", "", str(error)).partition(". This is typically")[0]
 
 
 def is_first() -> bool:
@@ -62,9 +166,16 @@ def workers(device: str | torch.device = devices.AUTO, timeout: timedelta = time
         )
         return
     on_gpu = device.type == "cuda"
-    torch.distributed.init_process_group(
-        "nccl" if on_gpu else "gloo", timeout=timeout, device_id=device if on_gpu else None
-    )
+    try:
+        torch.distributed.init_process_group(
+            "nccl" if on_gpu else "gloo", timeout=timeout, device_id=device if on_gpu else None
+        )
+    except RuntimeError as error:
+        raise LostWorker(
+            f"the processes of this job have not found one another ({without_advice(error)}): see that every machine "
+            "reaches every other one"
+            + (f"; if torchrun has started them again, it needs {FRESH_STORE}" if meets_where_it_met_before() else "")
+        ) from error
     try:
         yield Workers(torch.distributed.get_rank(), world, device)
     finally:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import signal
 import threading
 import time
@@ -12,17 +13,16 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.parallel import DistributedDataParallel
 
 from .. import data, devices
-from ..errors import LinfdistError
 from ..files import remove_leftovers, write_atomically
 from ..models import PixelNet, save
 from ..recipes import Recipe
 from ..runs import CHECKPOINT, METRICS, MODEL, RECIPE
 from . import checkpoint
-from .distributed import Workers, workers
+from .distributed import FRESH_STORE, LostWorker, Workers, meets_where_it_met_before, without_advice, workers
 from .progress import Metrics, Reporter
+from .same import same_code, same_images, same_recipe
 from .schedule import State
 from .trainer import Diverged, Sums, Trainer
 
@@ -30,10 +30,7 @@ Evaluate = Callable[[PixelNet, Tensor, Tensor], dict[str, float]]
 CHECKPOINT_SECONDS = 60.0
 SAME_SIGNAL_SECONDS = 2.0  # a terminal and a launcher may both pass on one Ctrl-C
 NOT_COMPARED = {"name", "source"}  # of a recipe, on resuming: they do not change the training
-
-
-class LostWorker(LinfdistError, RuntimeError):
-    """Another process of the job is gone."""
+PATIENCE_SECONDS = 20.0  # until a file that one machine has written must be seen by the others
 
 
 class Interrupted(KeyboardInterrupt):
@@ -55,23 +52,17 @@ def train(
     """Train `recipe` into the folder `out` and return it: model.safetensors, recipe.json, metrics.jsonl.
 
     `resume` continues from the last checkpoint, or starts afresh if there is none; the result has the same bits as that
-    of an uninterrupted run. `evaluate(network, images, labels)` adds its numbers to every epoch's row: on the recipe's
-    held-out images, else on training images, never on the test set. device: see `devices.choose`; a run may be resumed
-    on another one, but then only those of the same kind promise the same bits.
+    of an uninterrupted run. `evaluate(network, images, labels)` adds its numbers, which are means over these images, to
+    every epoch's row: on the recipe's held-out images, else on training images, never on the test set. device: see
+    `devices.choose`; a run may be resumed on another one, but then only those of the same kind promise the same bits.
+
+    Of several processes (`torchrun`), each must be given the same; what fails on one of them fails on all.
     """
     out = Path(out)
     with workers(device) as me:
-        if (out / MODEL).exists():
-            if not resume:
-                raise FileExistsError(f"{out} holds a finished run: choose another folder, or remove it")
-            _same_recipe(recipe, out)
-            if me.first:
-                (out / CHECKPOINT).unlink(missing_ok=True)  # killed after the model, before these
-                remove_leftovers(out / MODEL)
-            return out
-        if checkpoint.is_there(out / CHECKPOINT) and not resume:
-            raise FileExistsError(f"{out} holds an unfinished run: add --resume to continue, or choose another folder")
         try:
+            if _finished_before(recipe, out, me, resume):
+                return out
             run = _Run(recipe, out, me, data_dir)
             run.restore_or_start()
             run.go(quiet, tensorboard, evaluate, checkpoint_seconds)
@@ -82,11 +73,45 @@ def train(
         except RuntimeError as error:
             if not me.lost(error):
                 raise
+            again = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) < _restarts()
+            what = "torchrun starts it again" if again else "Start the job again with --resume"
             raise LostWorker(
-                f"another process of this job is gone ({error}). Start the job again with --resume: "
+                f"another process of this job is gone ({without_advice(error)}). {what}: "
                 "it continues from the last checkpoint, if there is one"
             ) from error
     return out
+
+
+def _restarts() -> int:
+    """Return how often torchrun starts failed processes again."""
+    return int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0"))
+
+
+def _finished_before(recipe: Recipe, out: Path, me: Workers, resume: bool) -> bool:
+    """Return whether there is nothing to do. Refuse what cannot go well, before any data are loaded."""
+    if me.world > 1:
+        me.check_same(same_code(), "Install the same on all machines; LINFDIST_ISA sets the engine's instruction set")
+        me.check_same(same_recipe(recipe, NOT_COMPARED), "Give all of them the same recipe and settings")
+    with me.together():
+        finished, begun = (out / MODEL).exists(), checkpoint.is_there(out / CHECKPOINT)
+        holds = "a finished run" if finished else "an unfinished run" if begun else "no run yet"
+        if not resume and finished:
+            raise FileExistsError(f"{out} holds a finished run: choose another folder, or remove it")
+        if not resume and begun:
+            raise FileExistsError(f"{out} holds an unfinished run: add --resume to continue, or choose another folder")
+        if not resume and _restarts():
+            raise ValueError(
+                f"torchrun --max-restarts {_restarts()} needs --resume: processes that are started again must continue"
+            )
+        if _restarts() and meets_where_it_met_before():
+            raise ValueError(f"torchrun --max-restarts {_restarts()} needs {FRESH_STORE}")
+        if finished or begun:
+            _same_recipe(recipe, out)
+    me.check_same({f"what {out} holds": holds}, "It must be a folder that all of them share")
+    if finished and me.first:
+        (out / CHECKPOINT).unlink(missing_ok=True)  # killed after the model, before these
+        remove_leftovers(out / MODEL)
+    return finished
 
 
 class _Run:
@@ -94,40 +119,52 @@ class _Run:
 
     def __init__(self, recipe: Recipe, out: Path, me: Workers, data_dir: str | Path | None) -> None:
         self.out, self.me = out, me
-        train_set = data.load(recipe.data, split="train", data_dir=data_dir, resize=recipe.resize)
-        info, self.classes = data.info(recipe.data, recipe.resize), train_set.classes
-        self.trainer = Trainer(recipe, train_set, info, me, resumed=checkpoint.is_there(out / CHECKPOINT))
+        self.notes: list[str] = []  # for the user
+        with me.together():
+            train_set = data.load(recipe.data, split="train", data_dir=data_dir, resize=recipe.resize)
+        if me.world > 1:
+            me.check_same(same_images(train_set), "Give all machines the same data")
+        with me.together():
+            info, self.classes = data.info(recipe.data, recipe.resize), train_set.classes
+            self.trainer = Trainer(recipe, train_set, info, me, resumed=checkpoint.is_there(out / CHECKPOINT))
 
     def restore_or_start(self) -> None:
         """Resume from the last checkpoint if there is one, else begin the folder."""
-        path, trainer = self.out / CHECKPOINT, self.trainer
-        if checkpoint.is_there(path):
-            _same_recipe(trainer.recipe, self.out)
-            checkpoint.load(path, trainer)
-        elif self.me.first:
-            self.out.mkdir(parents=True, exist_ok=True)
-            write_atomically(self.out / RECIPE, trainer.recipe.model_dump_json(indent=2) + "\n")
-        if self.me.sum({"step": trainer.done})["step"] != trainer.done * self.me.world:
-            raise ValueError(f"the processes do not see the same checkpoint: {self.out} must be a folder they share")
-        if self.me.first:
+        path, trainer, me = self.out / CHECKPOINT, self.trainer, self.me
+        with me.together():
+            if checkpoint.is_there(path):
+                before = checkpoint.load(path, trainer)
+                if before != me.world:
+                    change = f"processes: {before} before, {me.world} from step {trainer.done} on"
+                    self.notes.append(f"{change}; the training is the same up to rounding, but not bit for bit")
+            elif me.first:
+                self.out.mkdir(parents=True, exist_ok=True)
+                write_atomically(self.out / RECIPE, trainer.recipe.model_dump_json(indent=2) + "\n")
+        me.check_same({f"the step of {path}": str(trainer.done)}, "It must be in a folder that all of them share")
+        with me.together():
+            if not me.first:
+                _wait_for(self.out / RECIPE)
+        if me.first:
             for name in (RECIPE, METRICS, CHECKPOINT, MODEL):
                 remove_leftovers(self.out / name)
 
     def save(self) -> None:
         """Write a checkpoint. All processes must call this; the first one writes."""
         self.trainer.check_weights()  # a bad checkpoint must not replace a good one
-        sums = self.me.sum(self.trainer.sums)
-        if self.me.first:
-            checkpoint.save(self.out / CHECKPOINT, self.trainer, sums)
+        with self.me.together():
+            if self.me.first:
+                checkpoint.save(self.out / CHECKPOINT, self.trainer)
 
     def go(self, quiet: bool, tensorboard: bool, evaluate: Evaluate | None, checkpoint_seconds: float) -> None:
         """Do all remaining steps, then write the finished model."""
         first, trainer, recipe = self.me.first, self.trainer, self.trainer.recipe
-        metrics = Metrics(self.out / METRICS, trainer.done) if first else None
-        writer = _tensorboard(self.out, trainer.done) if tensorboard and first else None
+        with self.me.together():
+            metrics = Metrics(self.out / METRICS, trainer.done) if first else None
+            writer = _tensorboard(self.out, trainer.done) if tensorboard and first else None
         reporter = Reporter(recipe.name, trainer.total, trainer.done, recipe.batch_size, show=first, quiet=quiet)
-        if self.me.world > 1:
-            trainer.shared = DistributedDataParallel(trainer.objective)
+        for note in self.notes:
+            reporter.line(trainer.done, note)
+        trainer.shared = self.me.sharing(trainer.objective)
         saved = time.monotonic()
         started = saved - (metrics.seconds if metrics is not None else 0.0)
         try:
@@ -138,8 +175,9 @@ class _Run:
                     reporter.step(trainer.done, _describe(state, loss, trainer.sums))
                     if trainer.epoch_ended:
                         row = self.end_epoch(state, reporter, evaluate, time.monotonic() - started)
-                        if metrics is not None:
-                            metrics.add(row)
+                        with self.me.together():
+                            if metrics is not None:
+                                metrics.add(row)
                         if writer is not None:
                             for name, value in row.items():
                                 if isinstance(value, float) and math.isfinite(value):
@@ -158,10 +196,11 @@ class _Run:
             if writer is not None:
                 writer.close()
         network = trainer.finish()
-        if first:
-            network.class_names, network.resize = self.classes, recipe.resize
-            save(network, self.out / MODEL, {"recipe": recipe.name})
-            (self.out / CHECKPOINT).unlink(missing_ok=True)
+        with self.me.together():
+            if first:
+                network.class_names, network.resize = self.classes, recipe.resize
+                save(network, self.out / MODEL, {"recipe": recipe.name})
+                (self.out / CHECKPOINT).unlink(missing_ok=True)
 
     def end_epoch(self, state: State, reporter: Reporter, evaluate: Evaluate | None, seconds: float) -> dict[str, Any]:
         """Return the row of the epoch that ends here; `state` is that of its last step."""
@@ -172,11 +211,8 @@ class _Run:
             "train_accuracy": progress.train_accuracy, "images_per_second": reporter.rate(progress.step),
             "seconds": seconds,
         }  # fmt: skip
-        if evaluate is not None and self.me.first:
-            self.trainer.objective.eval()
-            images, labels = (tensor.to(self.me.device) for tensor in self.trainer.watched)
-            with self.trainer.average.applied():  # what is measured is what will be kept
-                row |= evaluate(self.trainer.network, images, labels)
+        if evaluate is not None:
+            row |= self.look(evaluate)
         extra = "".join(f"  {name} {row[name]:.2f}" for name in ("clean", "certified") if name in row)
         reporter.line(
             progress.step,
@@ -184,6 +220,31 @@ class _Run:
             f"train {progress.train_accuracy:.2f}{extra}  {row['images_per_second']:.0f} img/s",
         )
         return row
+
+    def look(self, evaluate: Evaluate) -> dict[str, float]:
+        """Return what `evaluate` measures: each process takes its share of the images, lest the others wait for one."""
+        self.trainer.objective.eval()
+        images, labels = self.trainer.watched
+        if len(images) >= self.me.world > 1:
+            mine = slice(self.me.rank, None, self.me.world)
+            images, labels = images[mine], labels[mine]
+        with self.me.together(), self.trainer.average.applied():  # what is measured is what will be kept
+            means = evaluate(self.trainer.network, images.to(self.me.device), labels.to(self.me.device))
+        if self.me.world == 1:
+            return means
+        counted = self.me.sum({"images": len(images), **{name: mean * len(images) for name, mean in means.items()}})
+        return {name: counted[name] / counted["images"] for name in means}
+
+
+def _wait_for(path: Path) -> None:
+    """Wait until a file is there that another process has written: network file systems may take some seconds."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not path.is_file():
+        if time.monotonic() > end:
+            raise FileNotFoundError(f"{path} is not seen here: it must be in a folder that all processes share")
+        time.sleep(0.1)
+        if path.parent.is_dir():
+            os.listdir(path.parent)  # which makes a network file system look again
 
 
 def _describe(state: State, loss: float, sums: Sums) -> str:
@@ -235,5 +296,5 @@ def _tensorboard(out: Path, step: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        raise ImportError("--tensorboard needs the extra: pip install 'linfdist[tensorboard]'") from None
+        raise ImportError("--tensorboard needs the package tensorboard: pip install tensorboard") from None
     return SummaryWriter(out / "tensorboard", purge_step=step)

@@ -63,18 +63,18 @@ class Trainer:
         images, labels = dataset.images, dataset.labels
         chosen = _spread(recipe.holdout or WATCHED_IMAGES, len(images))
         self.watched = (images[chosen], labels[chosen])  # held out, or else training images
+        kept = torch.ones(len(images), dtype=torch.bool)
         if recipe.holdout:
-            kept = torch.ones(len(images), dtype=torch.bool)
             kept[chosen] = False
-            images, labels = images[kept], labels[kept]
-        if info.num_classes < 2 or len(labels.unique()) < 2:
+        (taken,) = kept.nonzero(as_tuple=True)  # not the images themselves: they stay in the file they are mapped from
+        if info.num_classes < 2 or len(labels[taken].unique()) < 2:
             raise ValueError(f"{info.name}: all training images are of one class; a classifier needs at least two")
-        self.batches = Batches(images, labels, recipe, self.workers)
+        self.batches = Batches(images, labels, recipe, self.workers, taken)
         self.total = total_steps(recipe, self.batches.steps_per_epoch)
 
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(recipe.seed)
-            few = as_pixels(images[_spread(WATCHED_IMAGES, len(images))])
+            few = as_pixels(images[taken[_spread(WATCHED_IMAGES, len(taken))]])
             self.network = build_network(recipe, info) if resumed else start_network(recipe, info, few)
         self.average = Average(self.network, recipe.average)
         self.objective = Objective(recipe, self.network).to(self.workers.device)
@@ -89,7 +89,7 @@ class Trainer:
             weight_decay=0.0 if recipe.decay == "none" else recipe.weight_decay,
         )
         self.done = 0  # steps
-        self.sums = no_sums()  # of this epoch and this process
+        self.sums = no_sums()  # of this epoch so far, over all processes
 
     @property
     def state(self) -> State:
@@ -113,23 +113,28 @@ class Trainer:
         loss, correct = self.differentiate(x, y, state)
         self.update(state)
         self.done += 1
-        self.sums["loss"] += loss * len(y)
+        self.sums["loss"] += loss * self.recipe.batch_size
         self.sums["correct"] += correct
-        self.sums["seen"] += len(y)
+        self.sums["seen"] += self.recipe.batch_size
         return loss
 
     def differentiate(self, x: Tensor, y: Tensor, state: State) -> tuple[float, int]:
-        """Compute the gradients of a batch; return its loss, and how many images are classified correctly."""
+        """Compute the gradients of a batch; return its loss, and how many images are classified correctly.
+
+        Both are those of the whole batch, over all processes: if the loss is not finite on one of them, all stop.
+        """
         self.objective.train()
         loss, z = self.shared(x, y, state)
         self.optimiser.zero_grad()
         loss.backward()
         if self.done + 1 < self.total:
             self.batches.prepare(self.done + 1)  # before anything is read from a GPU, which would mean to wait for it
-        value = float(loss.detach())
+        correct = (z.detach().argmax(1) == y).sum()
+        whole = self.workers.sum({"loss": float(loss.detach()), "correct": float(correct)})
+        value = whole["loss"] / self.workers.world
         if not math.isfinite(value):
             raise self._diverged(f"the loss became {value} at", self.done)
-        return value, int((z.detach().argmax(1) == y).sum())
+        return value, int(whole["correct"])
 
     def update(self, state: State) -> None:
         """Move the weights by their gradients, and their mean if the recipe has one and p is infinite."""
@@ -138,9 +143,9 @@ class Trainer:
             self.average.update()
 
     def end_epoch(self) -> Progress:
-        """Return the sums of the epoch that ends here, over all processes, and begin new ones."""
+        """Return the means of the epoch that ends here, and begin a new one."""
         self.check_weights()
-        sums, self.sums = self.workers.sum(self.sums), no_sums()
+        sums, self.sums = self.sums, no_sums()
         seen = max(sums["seen"], 1)
         last = state_at(self.recipe, self.done - 1, self.batches.steps_per_epoch)
         return Progress(

@@ -142,5 +142,5 @@ def import_highs() -> Any:
     try:
         import highspy
     except ImportError as error:
-        raise ImportError(f"method milp needs HiGHS ({error}): pip install 'linfdist[milp]'") from error
+        raise ImportError(f"method milp needs HiGHS ({error}): pip install highspy") from error
     return highspy
