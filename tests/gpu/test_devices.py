@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 import linfdist as ld
 from linfdist import devices
-from linfdist.cli import app
+from linfdist.cli import app, options
 from linfdist.devices import DeviceError, Gpu
 
 
@@ -109,3 +109,15 @@ def test_info_shows_gpus_and_what_they_lack(machine, monkeypatch):
     text = " ".join(CliRunner().invoke(app, ["info"], env={"COLUMNS": "300"}).output.split())
     assert "certificates need float64: certify on the CPU (--device cpu)" in text
     assert "commands compute on cpu" in text
+
+
+def test_the_choice_is_printed_where_there_is_one(machine, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    machine(0, 0)
+    assert options.chosen_device("auto") == torch.device("cpu")
+    machine(1, 0)
+    said = []
+    monkeypatch.setattr(options, "say", lambda text, error: said.append(text))
+    options.chosen_device("auto")
+    options.chosen_device("cpu")
+    assert said == ["device: cpu; not used: cuda:0 (GPU 0), because triton: not installed", "device: cpu"]

@@ -24,10 +24,10 @@ def _complete_recipe(incomplete: str) -> list[str]:
 
 
 def chosen_device(name: str) -> torch.device:
-    """Find the device of that name, and say which it is, on stderr; under torchrun one process speaks."""
+    """Find the device of that name, and say which it is, on stderr, if there was a choice; one process speaks."""
     with checking("--device"):
         device = devices.choose(name)
-    if is_first():
+    if is_first() and (device.type != "cpu" or devices.gpus()):
         say(f"device: {devices.in_words(device)}{_unused(name, device)}", error=True)
     return device
 
