@@ -1,8 +1,10 @@
 """What all tests share: one seed, one hypothesis profile, a backend to run on."""
 
 import os
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 import torch
@@ -11,11 +13,39 @@ from hypothesis import settings
 from linfdist import data
 from linfdist.ops.select import BACKENDS
 
+# Triton's kernels run in its interpreter, on the CPU. Triton reads this when it is imported; 0 leaves them to a GPU.
+os.environ.setdefault("TRITON_INTERPRET", "1")
+
 # Compiled code must not outlive the code it was compiled from: a stale cache could hide a bug.
 os.environ.setdefault("TORCHINDUCTOR_FORCE_DISABLE_CACHES", "1")
 
 settings.register_profile("repeatable", derandomize=True, deadline=None, database=None, max_examples=40)
 settings.load_profile("repeatable")
+
+
+INTERPRETED_CASES = 2
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of each test, Triton's interpreter runs a few cases, always the same: it takes a second for each.
+
+    It runs all but those marked `compiled` if LINFDIST_TEST_INTERPRETER=all.
+    """
+    cases: defaultdict[tuple[object, str], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if getattr(item, "callspec", None) and item.callspec.params.get("backend") == "triton":
+            cases[item.module, item.originalname].append(item)
+    left_out = set()
+    for found in cases.values():
+        kept = found
+        if os.environ.get("LINFDIST_TEST_INTERPRETER") != "all":
+            kept = Random(found[0].originalname).sample(found, min(INTERPRETED_CASES, len(found)))
+        if found[0].get_closest_marker("compiled"):
+            kept = []
+        left_out |= set(found) - set(kept)
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture(autouse=True)

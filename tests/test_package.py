@@ -23,10 +23,11 @@ HOUSE = """
 | package | may import, besides the leaves |
 |---|---|
 | `cli` | everything below |
-| `networks` | `exact` `zoo` `models` |
+| `networks` | `baselines` `exact` `zoo` `models`: the first only when a file asks for it |
 | `sklearn` | `training` `certificates` `models` |
 | `reproduce` | `report` `evaluate` `training` `models` `machine` `devices` |
 | `bench` | `training` `exact` `certificates` `attacks` `models` `machine` `devices` `ops` |
+| `baselines` | `training` `models` `nn` |
 | `theory` | `export` `exact` `certificates` `models` `nn` `ops` |
 | `report` | `plots`: it reads rows, never networks |
 | `evaluate` | `exact` `certificates` `attacks` `models` |

@@ -22,6 +22,7 @@ except PackageNotFoundError:  # a source tree that was never installed
 # Imported when they are first used: loading and certifying a network need none of them, and some need an extra.
 _SUBMODULES = (
     "attacks",
+    "baselines",
     "certificates",
     "evaluate",
     "exact",

@@ -84,7 +84,7 @@ def test_radii_of_their_own_and_double_precision():
 
 def test_without_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyautoattack", None)
-    with pytest.raises(ImportError, match=r"pip install 'linfdist\[attack\]'"):
+    with pytest.raises(ImportError, match=r"pip install pyautoattack"):
         attack("auto")
 
 

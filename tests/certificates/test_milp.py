@@ -254,7 +254,7 @@ def test_what_is_refused(monkeypatch):
     assert true_radius(net, x[:0]) == []
     assert radii(net, x[:0]).shape == (0,)
     monkeypatch.setitem(sys.modules, "highspy", None)
-    with pytest.raises(ImportError, match=r"pip install 'linfdist\[milp\]'"):
+    with pytest.raises(ImportError, match=r"pip install highspy"):
         true_radius(net, x)
 
 

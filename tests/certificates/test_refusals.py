@@ -212,7 +212,7 @@ def test_eps(eps, error, message):
 
 
 def test_eps_by_pixel_is_for_boxes():
-    with pytest.raises(ValueError, match="for method 'box' only, not for 'margin'"):
+    with pytest.raises(ValueError, match="is not for method 'margin': take 'box'"):
         ld.certify(random_net(0), images(2), torch.zeros(3, 3), method="margin")
 
 

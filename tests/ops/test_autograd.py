@@ -112,6 +112,7 @@ def test_copies_and_pickles_of_modules():
         assert torch.equal(other(x), model(x))
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("p", POWERS)
 def test_a_few_steps_of_training_bring_the_loss_down(backend, p):
     """The gradients point the right way through two layers."""

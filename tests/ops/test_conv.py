@@ -202,6 +202,7 @@ def test_channels_last_images(backend, p):
     assert torch.equal(y, ld.dist_conv2d(x, w, p, padding=1))
 
 
+@pytest.mark.compiled
 def test_larger_image(backend):
     """Several panels, tasks and slices: 16 -> 40 channels, 3x3, 24x24."""
     x, w = torch.rand(3, 16, 24, 24), torch.randn(40, 16, 3, 3)

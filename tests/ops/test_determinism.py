@@ -42,6 +42,7 @@ FEW = [
 ]
 
 
+@pytest.mark.compiled
 def test_threads_do_not_matter(backend):
     names = FEW if backend == "reference" else list(cases.CASES)
     expected = cases.digests(names)  # with one thread
@@ -51,6 +52,7 @@ def test_threads_do_not_matter(backend):
         assert cases.digests(names) == expected
 
 
+@pytest.mark.compiled
 def test_a_second_call_gives_the_same_bits(backend):
     torch.set_num_threads(2)
     first = cases.convolution(torch.float32, 30.5)
@@ -107,6 +109,7 @@ def test_every_instruction_set_passes_the_tests_of_the_ops(isa):
     assert run.returncode == 0, run.stdout[-3000:]
 
 
+@pytest.mark.compiled
 def test_denormals_are_not_flushed_for_the_rest_of_the_process(backend):
     """The finite-p kernels may flush them inside; on every thread they must put the mode back."""
     torch.set_num_threads(2)

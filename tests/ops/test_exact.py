@@ -19,14 +19,15 @@ SHAPES = [
     (64, 129, 7), (65, 37, 33), (127, 64, 3), (128, 5, 1), (129, 66, 18), (263, 71, 37),
 ]  # fmt: skip
 
-needs_native = pytest.mark.skipif(bool(exact.unsupported()), reason=f"native: {exact.unsupported()}")
+NO_NATIVE = "; ".join(native.exact_unsupported(torch.empty(0)))
+needs_native = pytest.mark.skipif(bool(NO_NATIVE), reason=f"native: {NO_NATIVE}")
 
 
 @pytest.fixture(params=["native", "reference"])
 def either(request, monkeypatch):
     """Both implementations in turn, forced."""
-    if request.param == "native" and exact.unsupported():
-        pytest.skip(exact.unsupported()[0])
+    if request.param == "native" and NO_NATIVE:
+        pytest.skip(NO_NATIVE)
     monkeypatch.setenv("LINFDIST_BACKEND", request.param)
     return request.param
 

@@ -55,6 +55,7 @@ def test_values_and_gradients_are_exact(backend, dtype, data, shape):
     assert torch.equal(dw, expected_dw)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize(("rows", "inputs", "neurons"), [(5, 4099, 3), (40, 2053, 67), (515, 301, 130)])
 def test_larger_shapes(backend, dtype, rows, inputs, neurons):
     x, w = torch.rand(rows, inputs, dtype=dtype), torch.randn(neurons, inputs, dtype=dtype)

@@ -155,6 +155,7 @@ def test_nan_in_a_box_propagates(backend, dtype, where, rows):
         assert leaves[2].grad.isnan().any()
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("p", [2, 8, 30.5, INF])
 @pytest.mark.parametrize("bad", [NAN, INF])
 def test_one_bad_number_leaves_the_rest_to_the_fast_kernels(backend, bad, p):

@@ -94,6 +94,7 @@ def test_accuracy_on_any_shape(backend, shape, p):
     check(torch.rand(rows, inputs), torch.randn(neurons, inputs), p)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("p", [1, 2, 3, 7.5, 8, 30.5, 1000])
 @pytest.mark.parametrize("value", [0.1, 0.7, 1 / 3])
 def test_the_error_does_not_grow_with_the_number_of_inputs(backend, p, value):
@@ -101,6 +102,7 @@ def test_the_error_does_not_grow_with_the_number_of_inputs(backend, p, value):
     check(torch.full((2, 20011), value), torch.full((3, 20011), -0.3), p)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("p", [7.3, 8.75, 11.5, 30.5, 100])
 def test_many_small_terms_beside_a_large_one(backend, p):
     """Absolute errors of small terms add up: each must fall with the number of inputs, 65,536 here."""

@@ -106,6 +106,7 @@ def test_inputs_are_left_alone(backend, dtype, p):
         assert torch.equal(now, then)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("p", [8, 100, math.inf])
 def test_a_row_does_not_depend_on_its_batch(backend, p):
     """Paths, panels and pruned lists are chosen per batch; p = inf keeps its bits, finite p its accuracy."""

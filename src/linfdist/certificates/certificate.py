@@ -24,12 +24,18 @@ from .box import BoxProof
 from .checks import check_eps, check_images, check_labels, check_network, check_plain
 from .chunks import rows_at_once
 from .device import on_device
+from .linear import LinearBounds, LinearProof
 from .margin import FeatureMargin, LogitMargin
 from .proof import Proof, largest_of
 from .radius import largest_proved
 
-METHODS = ("margin", "box", "milp")
+METHODS = ("margin", "box", "crown-ibp", "crown", "fast-lin", "milp")
 COLUMNS = ("prediction", "radius", "certified", "margin_radius")  # the tensors of a certificate
+LINEAR = {  # what is tried after the box, as (through, parallel) of `LinearBounds`
+    "crown-ibp": [(False, False)],
+    "crown": [(False, False), (True, False)],
+    "fast-lin": [(True, True)],
+}
 Eps = str | float | Fraction | Tensor
 Samples = Tensor | NDArray[Any]
 
@@ -130,12 +136,13 @@ def certify(
         features. Or a NumPy array, also (B, H, W) or (B, H, W, C): bytes become pixels, floats are rounded to the
         model's precision, and the certificate is about the result.
     eps: text such as "8/255" or "0.3", meaning exactly that; a fraction; a float, meaning its exact binary value; or
-        None for radii alone. For method "box" also a tensor or array that broadcasts to x, one number per pixel:
-        then `certified` is about that box, and `radius` about balls as ever.
+        None for radii alone. But for "margin" and "milp" also a tensor or array that broadcasts to x, one number per
+        pixel: then `certified` is about that box, and `radius` about balls as ever.
     y: (B,) the right classes, if only those shall count as certified.
     method: "margin" (Fact 3.6: one forward pass; with an MLP on top, Section 6), "box" (Appendix B: intervals through
         all layers, never weaker than the margin on plain nets), or "milp" (tiny plain nets: the exact radius to about
-        1e-5, every bound checked apart from the solver).
+        1e-5, every bound checked apart from the solver). For conventional networks (`linfdist.baselines`) also linear
+        bounds, each never weaker than the box: "crown-ibp" (about as fast), "crown" and "fast-lin" (slow).
     radii: if False, the largest radius is not searched for: one pass only, and `radius` is what that pass proves.
     device: where to compute, such as "cuda" or "cpu", see `devices.choose`; by default where the model is. The model
         stays where it is, and the results come to where x is. They are about the network as executed on that device.
@@ -243,8 +250,8 @@ def predict(
 def _read_eps(eps: Eps | None, x: Tensor, method: str) -> Fraction | Tensor | None:
     """An exact number, or float64 of x's shape."""
     if isinstance(eps, Tensor):
-        if method != "box":
-            raise ValueError(f"eps as a tensor, one number per pixel, is for method 'box' only, not for {method!r}")
+        if method in ("margin", "milp"):
+            raise ValueError(f"eps as a tensor, one number per pixel, is not for method {method!r}: take 'box'")
         check_eps(eps, x)
         return eps.detach().to(x.device, torch.float64).broadcast_to(x.shape)
     return None if eps is None else parse_eps(eps)
@@ -260,6 +267,7 @@ def _look(network: PixelNet, method: str) -> Callable[[Tensor], list[Proof]]:
         raise TypeError(f"method 'milp' is for networks of distances only, not for {type(network).__name__}")
     bounds = network.readout.bounds() if own is None or method != "margin" else None
     off = flush_error(network, error) if method != "margin" else 0.0
+    linear = [LinearBounds(network, through, parallel) for through, parallel in LINEAR.get(method, [])]
 
     def look(x: Tensor) -> list[Proof]:
         first: Proof
@@ -271,8 +279,9 @@ def _look(network: PixelNet, method: str) -> Callable[[Tensor], list[Proof]]:
         if method == "margin":
             return [first]
         assert bounds is not None
-        box = BoxProof(network, x, first.prediction, bounds, off)
-        return [first, box] if method == "box" else [first, box, MilpProof(network, x, first.prediction)]
+        proofs: list[Proof] = [first, BoxProof(network, x, first.prediction, bounds, off)]
+        proofs += [LinearProof(network, x, first.prediction, each, off) for each in linear]
+        return [*proofs, MilpProof(network, x, first.prediction)] if method == "milp" else proofs
 
     return look
 

@@ -37,7 +37,9 @@ def certify(
     method: Annotated[
         str,
         typer.Option(
-            metavar="|".join(METHODS), help="margin: fastest; box: never weaker; milp: exact, tiny plain networks only."
+            metavar="|".join(METHODS),
+            help="margin: fastest; box: never weaker; crown-ibp, crown, fast-lin: tighter, ReLU networks only; "
+            "milp: exact, tiny plain networks only.",
         ),
     ] = "box",
     json_file: Annotated[

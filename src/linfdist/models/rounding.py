@@ -1,16 +1,17 @@
 """How far the network as executed in floating point can be from the network in exact arithmetic."""
 
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 
 import torch
 from torch import Tensor
 
-from ..nn.base import Rounding
+from ..nn.base import LipschitzModule, Rounding
+from ..nn.readout import Readout
+from ..nn.rounding import FLUSHED as FLUSHED
 from ..numbers import round_up
 from .base import PixelNet
-
-FLUSHED = 2.0**40  # times the smallest normal number: far more than a network can lose by flushing denormal numbers
 
 
 def rounding_error(network: PixelNet) -> float:
@@ -47,17 +48,36 @@ def flush_error(network: PixelNet, error: float) -> float:
     is less than a quarter of that weight's last digit, and is passed on as it is where the weight is 0: it never grows.
     So the change stays below 2^40 times the smallest normal number, of which one operation can cost one at most. Where
     a weight is so small that this argument fails, all we know is that both results are within `error` of the exact one.
+
+    A layer that absorbs flushes (see `Contract`) encloses all that is computed up to its outputs, so that the argument
+    is needed for the layers between two such layers only; nothing is left of it after a readout of that kind.
     """
     precision = torch.finfo(network.any_tensor.dtype)
     floor = precision.tiny * FLUSHED / precision.eps
-    tensors = [*network.parameters(), *network.buffers()]
     within = [module for module in network.modules() if isinstance(module, PixelNet)]  # itself, and its members
-    steepest = max(
-        math.prod(max(1.0, layer.lipschitz) for layer in each.body) * max(1.0, each.readout.lipschitz or 1.0)
-        for each in within
-    )  # a layer that shrinks values makes them denormal, and does not make up for one that stretches what is lost then
-    ordinary = steepest <= 2.0**30 and all(_none_between(tensor, floor) for tensor in tensors)
-    return FLUSHED * precision.tiny if ordinary else 2 * error
+    if not all(_ordinary(run, floor) for each in within for run in _runs(each)):
+        return 2 * error
+    return 0.0 if network.readout.absorbs_flushes else FLUSHED * precision.tiny
+
+
+def _runs(network: PixelNet) -> list[list[LipschitzModule | Readout]]:
+    """The layers and the readout, cut in pieces at those that absorb flushes, which are in none of the pieces."""
+    runs: list[list[LipschitzModule | Readout]] = [[]]
+    for part in (*network.body, network.readout):
+        if part.absorbs_flushes:
+            runs.append([])
+        else:
+            runs[-1].append(part)
+    return runs
+
+
+def _ordinary(run: Sequence[LipschitzModule | Readout], floor: float) -> bool:
+    """Whether a value that was flushed stays as small through these layers; a layer that shrinks values makes them
+    denormal, and does not make up for one that stretches what is lost then.
+    """
+    steepest = math.prod(max(1.0, part.lipschitz or 1.0) for part in run)
+    tensors = [tensor for part in run for tensor in (*part.parameters(), *part.buffers())]
+    return steepest <= 2.0**30 and all(_none_between(tensor, floor) for tensor in tensors)
 
 
 def _none_between(tensor: Tensor, floor: float) -> bool:

@@ -23,6 +23,19 @@ class Box(NamedTuple):
     upper: Tensor
 
 
+class Forms(NamedTuple):
+    """P linear forms, each of one sample of a batch: offset[k] + Σ weight[k] · y, for y of sample row[k].
+
+    weight: (P, *shape); offset: (P,); row: (P,) int64. parallel: which line bounds a ReLU from below where there is a
+    choice: that of the slope of the line above it (Fast-Lin), or whichever of 0 and 1 leaves less area (CROWN).
+    """
+
+    weight: Tensor
+    offset: Tensor
+    row: Tensor
+    parallel: bool = False
+
+
 class Rounding(NamedTuple):
     """What floating point does to the outputs of a layer, for all inputs of a given size.
 
@@ -53,6 +66,10 @@ class Contract(nn.Module, ABC):
 
     parts: tuple[type[nn.Module], ...] = ()
     repeatable: bool = False
+
+    absorbs_flushes: bool = False
+    """Whether its bounds hold however denormal numbers are treated, in itself and in the layers below: that is, also
+    for inputs that lie outside of the box by `nn.rounding.FLUSHED` times the smallest normal number."""
 
     @classmethod
     def declares(cls) -> bool:
@@ -86,6 +103,7 @@ class LipschitzModule(Contract):
     """
 
     holds_distances: bool = False  # whether p matters: the weights get ℓp decay, attacks use gradients of finite p
+    bends: bool = False  # whether `pull_back` takes lines in place of the layer, so that smaller boxes give better ones
 
     @property
     @abstractmethod
@@ -123,6 +141,19 @@ class LipschitzModule(Contract):
         A layer that is made of others hands this on to them, so that each gets its gradient at the values of p = inf.
         """
         return straight(self(x.detach()), self(x, p)) if self.holds_distances else self(x)
+
+    def bare_box(self, box: Box) -> Box:
+        """Bound the layer over a box as `forward_box` does, but without slack: for training, which proves nothing."""
+        return self.forward_box(box)
+
+    def pull_back(self, forms: Forms, box: Box) -> Forms:
+        """Bound linear forms of the outputs from below by linear forms of the inputs, over all inputs of the box.
+
+        For every x of sample row[k] of the box, form k of the result at x is at most form k of `forms` at `forward(x)`
+        as computed, with its rounding. The arithmetic is done in the precision of the forms, and what it can lose is
+        taken off the offsets: float64 for proofs; for training, float32 will do. See docs/certificates.md.
+        """
+        raise TypeError(f"a {type(self).__name__} has no linear bounds, so method 'box' is the best there is for it")
 
     def fold(self, folded: Folded) -> None:
         """Add the layer to a network in pixels and float64, from which integer networks and programs are made."""

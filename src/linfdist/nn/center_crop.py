@@ -4,8 +4,9 @@ import math
 from fractions import Fraction
 
 from torch import Tensor
+from torch.nn.functional import pad
 
-from .base import Box, Graph, LipschitzModule, Rounding, Shape
+from .base import Box, Forms, Graph, LipschitzModule, Rounding, Shape
 from .folded import Folded
 
 
@@ -44,6 +45,14 @@ class CenterCrop(LipschitzModule):
 
     def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
         return Rounding.of(size, 0, unit)
+
+    def pull_back(self, forms: Forms, box: Box) -> Forms:
+        """Pixels outside the crop count 0."""
+        top, left = centred(box.lower.shape, self.size)
+        bottom, right = (
+            side - start - self.size for side, start in zip(box.lower.shape[-2:], (top, left), strict=True)
+        )
+        return forms._replace(weight=pad(forms.weight, (left, right, top, bottom)))
 
     def fold(self, folded: Folded) -> None:
         folded.crop_to(self.size, self.output_shape(folded.shape))

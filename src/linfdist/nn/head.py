@@ -1,23 +1,15 @@
 """The small conventional network on top of a feature extractor that is robust."""
 
 import math
-import os
-from typing import Any
 
-import torch
 from torch import Tensor
 
 from .base import Box, Graph, Shape
 from .head_bounds import HeadBounds
+from .products import check_products
 from .readout import Lead, Leads, Proves, Readout
 from .rounding import UP, largest
 from .scaled_linear import ScaledLinear
-
-EXACT_PRODUCTS = ("none", "ieee")  # torch's words for float32 products in float32
-EXACT_CPU_MODES = {"ONEDNN_DEFAULT_FPMATH_MODE": "STRICT", "DNNL_DEFAULT_FPMATH_MODE": "STRICT"}
-EXACT_MODES = EXACT_CPU_MODES | {  # what asks cuBLAS for other products than torch does
-    "NVIDIA_TF32_OVERRIDE": "0", "CUBLAS_EMULATE_SINGLE_PRECISION": "0", "CUBLAS_EMULATE_DOUBLE_PRECISION": "0",
-}  # fmt: skip
 
 
 class Head(Readout):
@@ -69,22 +61,7 @@ class Head(Readout):
         """The bounds are those of products in the head's own precision."""
         for parameter in self.parameters():
             largest(parameter)
-        exact = EXACT_MODES if self.hidden.weight.device.type == "cuda" else EXACT_CPU_MODES
-        for variable, harmless in exact.items():
-            mode = os.environ.get(variable) or harmless
-            if mode.upper() != harmless:
-                raise ValueError(
-                    f"{variable}={mode}: products may be computed in less than the head's precision, which its "
-                    "bounds do not cover: unset it"
-                )
-        backends: Any = torch.backends
-        for part in (backends, backends.mkldnn.matmul, backends.cuda.matmul):
-            precision = part.fp32_precision
-            if precision not in EXACT_PRODUCTS:
-                raise ValueError(
-                    f"torch may compute float32 products in {precision}, which the bounds of the head do not "
-                    'cover: call torch.set_float32_matmul_precision("highest") first'
-                )
+        check_products()
 
     def onnx(self, graph: Graph, x: str, name: str | None = None) -> str:
         return self._product(graph, graph.node("Tanh", self._product(graph, x, self.hidden)), self.output, name)

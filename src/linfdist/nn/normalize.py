@@ -8,9 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from ..numbers import round_up
-from .base import Box, Graph, LipschitzModule, Rounding, Shape
+from .base import Box, Forms, Graph, LipschitzModule, Rounding, Shape
 from .folded import Folded
-from .rounding import largest
+from .forms import lowered, times
+from .rounding import gamma, largest
 
 
 class Normalize(LipschitzModule):
@@ -63,6 +64,14 @@ class Normalize(LipschitzModule):
                 f"{name}.std must be one number, so that a ball of pixels stays a ball; got {tuple(self.std.shape)}"
             )
         _check_std(self.std.item(), f"{name}.std")
+
+    def pull_back(self, forms: Forms, box: Box) -> Forms:
+        """A form divided by std; the two rounded operations of `forward` err by γ₃ of (|x| + |mean|) / std."""
+        precision, dtype = torch.finfo(box.lower.dtype), forms.weight.dtype
+        mean, std = self.mean.to(dtype), self.std.to(dtype)
+        size = (torch.maximum(box.lower.abs(), box.upper.abs()).to(dtype) + mean.abs()) / std
+        executed = gamma(3, precision.eps / 2) * size + 4 * precision.tiny * (1 + 1 / std)
+        return lowered(forms, forms.weight / std, times(forms, -mean / std), size, executed)
 
     def fold(self, folded: Folded) -> None:
         folded.scale(self.mean, self.std.item())

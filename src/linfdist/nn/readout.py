@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .base import Box, Contract, Graph, Rounding
+from .base import Box, Contract, Forms, Graph, Rounding
 from .folded import Folded
 from .rounding import UP
 from .straight import straight
@@ -77,6 +77,10 @@ class Readout(Contract):
         """Describe the rounding of the logits, as for a layer; only for readouts with a Lipschitz constant."""
         raise TypeError(f"a {type(self).__name__} has no Lipschitz constant, so its rounding is not asked for")
 
+    def pull_back(self, forms: Forms, box: Box) -> Forms:
+        """Bound linear forms of the computed logits from below by linear forms of the features; as for a layer."""
+        raise TypeError(f"a {type(self).__name__} has no linear bounds, so method 'box' is the best there is for it")
+
     def surrogate(self, x: Tensor, p: float) -> Tensor:
         """Compute the logits of p = inf, with gradients of distances at a finite p; see `LipschitzModule`."""
         return straight(self(x.detach()), self(x, p)) if self.holds_distances else self(x)
@@ -136,6 +140,9 @@ class Logits(Readout):
 
     def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
         return Rounding.of(size, 0, unit)
+
+    def pull_back(self, forms: Forms, box: Box) -> Forms:
+        return forms
 
     def onnx(self, graph: Graph, x: str, name: str | None = None) -> str:
         return graph.node("Identity", x, name=name)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from .base import Box, Rounding
 
+FLUSHED = 2.0**40  # times the smallest normal number: far more than a network can lose by flushing denormal numbers
 UP, DOWN = 1 + 2.0**-50, 1 - 2.0**-50  # factors that outweigh a few roundings of float64
 
 
@@ -30,7 +31,7 @@ def widened(lower: Tensor, upper: Tensor, slack: Tensor, dtype: torch.dtype) -> 
     The slack grows by 2^40 times the smallest normal number of `dtype`, far more than flushing denormal numbers to zero
     can cost. Whoever computes the bounds in float64 adds the rounding of that to the slack.
     """
-    apart = slack * UP + 2.0**40 * torch.finfo(dtype).tiny
+    apart = slack * UP + FLUSHED * torch.finfo(dtype).tiny
     low, high = (lower - apart) - lower.abs() * 2.0**-50, (upper + apart) + upper.abs() * 2.0**-50
     infinity = torch.tensor(math.inf, dtype=dtype, device=lower.device)
     return Box(torch.nextafter(low.to(dtype), -infinity), torch.nextafter(high.to(dtype), infinity))

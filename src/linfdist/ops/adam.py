@@ -1,8 +1,8 @@
 """One Adam step with the paper's ℓp weight decay (eq. 6), in place.
 
 Δw = −lr·λ·(|w| / ‖w‖ₚ)^(p−2)·w, the norm over the inputs of one neuron, then Adam. At p = ∞ only the largest weight of
-each neuron decays; p = 2 is the usual decay. On the CPU both run in one native pass over memory;
-elsewhere in plain torch.
+each neuron decays; p = 2 is the usual decay. Where a backend has a kernel for it, both run in one pass over memory, in
+float32; elsewhere in plain torch.
 """
 
 import math
@@ -10,8 +10,7 @@ import math
 import torch
 from torch import Tensor
 
-from .backends import native
-from .select import use_native
+from .select import pick_kernels
 
 
 def adam_step(
@@ -23,10 +22,11 @@ def adam_step(
     The tensors have one shape and may lie in memory in any order. 1 − β is formed in float64, and the moments move by
     (1 − β)·(new − old): a β near 1 keeps its digits in float32.
     """
-    if w.dtype == torch.float32 and use_native(native.unsupported(w, w)):
+    kernels = pick_kernels(w, lambda kernels: kernels.unsupported(w, w)) if w.dtype == torch.float32 else None
+    if kernels:
         own = [tensor.contiguous() for tensor in (w, mean, square)]  # copies of those that lie in another order
         rows = w.shape[0] if w.dim() > 1 else 1
-        native.adam_(own[0], grad.contiguous(), own[1], own[2], lr, *betas, eps, decay, p, step, rows)
+        kernels.adam_(own[0], grad.contiguous(), own[1], own[2], lr, *betas, eps, decay, p, step, rows)
         for tensor, result in zip((w, mean, square), own, strict=True):
             if result is not tensor:
                 tensor.copy_(result)

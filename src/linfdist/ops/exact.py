@@ -2,8 +2,8 @@
 
 Activations are feature-major, x (I, B) -> y (O, B), so that vectors run over the batch and a neuron may look at any
 inputs at no cost. All values are int16, or all int32; biases are int32. The caller has proved that no x - w and no
-output overflows that type: the native kernels do not look, the reference raises OverflowError. Within that promise the
-bits are the same on every backend, instruction set and number of threads.
+output overflows that type: kernels do not look, the form in plain torch raises OverflowError. Within that promise the
+bits are the same on every backend, device, instruction set and number of threads.
 """
 
 from collections.abc import Sequence
@@ -13,20 +13,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .backends import native
-from .select import use_native
+from .backends import Kernels
+from .select import pick_kernels
 
 DTYPES = (torch.int16, torch.int32)
 SLICE = 256  # inputs per slice: lines of 128 bytes that about fit L1; measured, and not critical
 _BLOCK = 1 << 22  # elements of the reference's scratch
-
-
-def unsupported() -> list[str]:
-    """Why the native kernels cannot run; empty if they can."""
-    if native.missing():
-        return [native.missing()]
-    built = hasattr(torch.ops.linfdist_native, "exact_network")
-    return [] if built else ["the native library is older than these kernels: run `make setup` to build it again"]
 
 
 def dense(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
@@ -40,8 +32,8 @@ def dense(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
             "need x (I, B), w (O, I) and b (O,) with at least one input, "
             f"got {tuple(x.shape)}, {tuple(w.shape)} and {tuple(b.shape)}"
         )
-    if _native(x):
-        return native.exact_dense(x.contiguous(), w.contiguous(), b.contiguous())
+    if kernels := _kernels(x):
+        return kernels.exact_dense(x.contiguous(), w.contiguous(), b.contiguous())
     step = max(1, _BLOCK // max(1, x.numel()))
     wide = x.long()
     rows = [(wide - part.long()[:, :, None]).abs_().amax(1) for part in w.split(step)]
@@ -72,13 +64,9 @@ def sided(
     """
     _check_types(x, b, weight=weight)
     arguments = (neuron, start, middle, inputs, weight)
-    if _native(x):
-        try:
-            return native.exact_sided(x.contiguous(), *(each.contiguous() for each in arguments), b.contiguous())
-        except RuntimeError:
-            _check_runs(x, *arguments, b)  # says what is wrong
-            raise
     _check_runs(x, *arguments, b)
+    if kernels := _kernels(x):
+        return kernels.exact_sided(*(each.contiguous() for each in (x, *arguments, b)))
     wide, ends = x.long(), start.tolist()
     y = torch.zeros(len(b), x.shape[1], dtype=torch.int64)
     for o, first, between, end in zip(neuron.tolist(), ends, middle.tolist(), ends[1:], strict=False):
@@ -190,8 +178,8 @@ def network(images: Tensor, k: int, layers: Chain) -> Tensor:
         raise ValueError(f"k = {k}: only 8-bit images are multiplied by 2^k, these are {images.dtype}")
     if layers.sides.weight.dtype == torch.uint8 and layers.b.any():
         raise ValueError("layers of bytes have no biases")
-    if _native(images):
-        return native.exact_network(images.contiguous(), k, layers.sizes, layers.runs, *layers.sides, layers.b)
+    if kernels := _kernels(images):
+        return kernels.exact_network(images.contiguous(), k, layers.sizes, layers.runs, *layers.sides, layers.b)
     neuron, start, middle, inputs, weight = layers.sides
     bytes_ = weight.dtype == torch.uint8
     if bytes_:
@@ -211,10 +199,8 @@ def network(images: Tensor, k: int, layers: Chain) -> Tensor:
     return -x.T.to(torch.int32).contiguous()
 
 
-def _native(x: Tensor) -> bool:
-    return use_native(
-        unsupported() + ([] if x.device.type == "cpu" else [f"needs tensors on cpu, got {x.device.type}"])
-    )
+def _kernels(x: Tensor) -> Kernels | None:
+    return pick_kernels(x, lambda kernels: kernels.exact_unsupported(x))
 
 
 def _narrow(largest: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:

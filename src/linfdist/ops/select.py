@@ -2,20 +2,22 @@
 
 import os
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from .backends import Backend, native, reference
+from .backends import Backend, Kernels, native, reference, triton
 
-BACKENDS: dict[str, Backend] = {"native": native, "reference": reference}  # best first; the last runs anything
+BACKENDS: dict[str, Backend] = {"native": native, "triton": triton, "reference": reference}  # best first
+KERNELS: dict[str, Kernels] = {"native": native, "triton": triton}
 LARGE = 1 << 28  # terms |x_i - w_i|, about a second of the reference backend
 
 
 @dataclass(frozen=True)
 class BackendStatus:
-    """What a backend can do here, for float32 tensors on the CPU; `reasons` says why it is not available."""
+    """What a backend can do here, for float32 tensors where it computes; `reasons` says why it is not available."""
 
     name: str
     available: bool
@@ -26,17 +28,16 @@ class BackendStatus:
 def backends() -> list[BackendStatus]:
     """What can run here, best first, and why the rest cannot."""
     probe = torch.empty(0)
-    statuses = []
-    for name, backend in BACKENDS.items():
-        reasons = backend.unsupported(probe, probe)
-        detail = "plain torch, any device"
-        if name == "native":
-            try:
-                detail = "" if reasons else f"{native.isa()} (of {', '.join(native.isas())})"
-            except native.InstructionSetError as error:
-                reasons, detail = [str(error)], ""
-        statuses.append(BackendStatus(name, not reasons, tuple(reasons), detail))
-    return statuses
+    reasons = {"native": native.unsupported(probe, probe), "triton": triton.unavailable(), "reference": []}
+    details = {"native": "", "triton": "", "reference": "plain torch, any device"}
+    if not reasons["native"]:
+        try:
+            details["native"] = f"{native.isa()} (of {', '.join(native.isas())})"
+        except native.InstructionSetError as error:
+            reasons["native"] = [str(error)]
+    if not reasons["triton"]:
+        details["triton"] = triton.detail()
+    return [BackendStatus(name, not reasons[name], tuple(reasons[name]), details[name]) for name in BACKENDS]
 
 
 def pick_backend(x: Tensor, w: Tensor) -> Backend:
@@ -45,18 +46,27 @@ def pick_backend(x: Tensor, w: Tensor) -> Backend:
     if forced:
         _refuse(forced, BACKENDS[forced].unsupported(x, w))
         return BACKENDS[forced]
-    backend = next(backend for backend in BACKENDS.values() if not backend.unsupported(x, w))
+    able = (backend for backend in BACKENDS.values() if not backend.unsupported(x, w))
+    backend = next(backend for backend in able if not _only_on_request(backend, x))
     if backend is reference:
         _warn_of_reference(x, w)
     return backend
 
 
-def use_native(reasons: list[str]) -> bool:
-    """Whether an operation that has kernels and a form in plain torch runs its kernels, given why they cannot run."""
+def pick_kernels(x: Tensor, unsupported: Callable[[Kernels], list[str]]) -> Kernels | None:
+    """Whose kernels run an operation on x that plain torch can do too, given why each cannot; None for plain torch."""
     forced = forced_backend()
-    if forced == native.name:
-        _refuse(forced, reasons)
-    return forced != reference.name and not reasons
+    if forced:
+        kernels = KERNELS.get(forced)
+        _refuse(forced, unsupported(kernels) if kernels else [])
+        return kernels
+    able = (kernels for kernels in KERNELS.values() if not unsupported(kernels))
+    return next((kernels for kernels in able if not _only_on_request(kernels, x)), None)
+
+
+def _only_on_request(backend: Backend | Kernels, x: Tensor) -> bool:
+    """Triton's interpreter is for tests: on the CPU it runs if it is asked for by name."""
+    return backend is triton and x.device.type == "cpu"
 
 
 def forced_backend() -> str:
@@ -79,12 +89,19 @@ def _refuse(forced: str, reasons: list[str]) -> None:
 
 
 def _warn_of_reference(x: Tensor, w: Tensor) -> None:
-    if x.device.type == "cpu" and native.missing():
+    device = x.device.type
+    if device == "cpu" and native.missing():
         _warn_once(
             "missing",
             f"linfdist runs on its slow reference backend, because the native one is {native.missing()}. "
             "To get it, reinstall linfdist where a C++ compiler is found; "
             "to silence this, set LINFDIST_BACKEND=reference.",
+        )
+    elif device not in ("cpu", "meta"):
+        _warn_once(
+            device,
+            f"linfdist runs on its slow reference backend for tensors on {device} "
+            f"(triton: {'; '.join(triton.unsupported(x, w))}). To silence this, set LINFDIST_BACKEND=reference.",
         )
     elif x.numel() * w.numel() > LARGE * max(1, x.shape[1]):
         _warn_once(

@@ -50,3 +50,33 @@ class Backend(Protocol):
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The same, and for each bound the first i that attains it: i by `lower - w` (`upper - w` for the larger
         bound), ~i by `w - upper` (`w - lower`)."""
+
+
+class Kernels(Protocol):
+    """What a backend may have kernels for, and `linfdist.ops` has a form in plain torch of: see `adam` and `exact`."""
+
+    @property
+    def name(self) -> str: ...
+
+    def unsupported(self, x: Tensor, w: Tensor) -> list[str]: ...
+
+    def exact_unsupported(self, x: Tensor) -> list[str]:
+        """The reasons why integer layers of this input cannot be computed here; empty if they can."""
+
+    def adam_(
+        self, w: Tensor, grad: Tensor, mean: Tensor, square: Tensor, lr: float, beta1: float, beta2: float, eps: float,
+        decay: float, p: float, step: int, rows: int, /
+    ) -> None:  # fmt: skip
+        """One step on contiguous float32 tensors, in place; the decay's norms are those of so many rows."""
+
+    def exact_dense(self, x: Tensor, w: Tensor, b: Tensor, /) -> Tensor:
+        """What `exact.dense` computes."""
+
+    def exact_sided(self, *arguments: Tensor) -> Tensor:
+        """What `exact.sided` computes, of its arguments."""
+
+    def exact_network(
+        self, images: Tensor, k: int, sizes: Ints, runs: Ints, neuron: Tensor, start: Tensor, middle: Tensor,
+        inputs: Tensor, weight: Tensor, b: Tensor, /
+    ) -> Tensor:  # fmt: skip
+        """What `exact.network` computes: the parts of its `Chain` come one by one."""

@@ -43,6 +43,14 @@ def unsupported(x: Tensor, w: Tensor) -> list[str]:
     return reasons
 
 
+def exact_unsupported(x: Tensor) -> list[str]:
+    if missing():
+        return [missing()]
+    built = hasattr(torch.ops.linfdist_native, "exact_network")
+    reasons = [] if built else ["the native library is older than these kernels: run `make setup` to build it again"]
+    return reasons + ([] if x.device.type == "cpu" else [f"needs tensors on cpu, got {x.device.type}"])
+
+
 class InstructionSetError(LinfdistError, RuntimeError, ValueError):
     """LINFDIST_ISA names an instruction set that cannot run here: a wrong value, and a matter of this machine."""
 

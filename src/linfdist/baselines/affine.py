@@ -1,0 +1,194 @@
+"""Conventional layers, y = W x + b: products in floating point, bounded for every order of their sums."""
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from fractions import Fraction
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ..nn import Box, Forms, LipschitzModule, Rounding
+from ..nn.base import Shape
+from ..nn.forms import OWN, lowered, times
+from ..nn.products import check_products
+from ..nn.rounding import FLUSHED, gamma, largest, widened
+
+
+class Affine(LipschitzModule):
+    """y = W x + b, executed as sums of products in any order, with fused operations or without.
+
+    A sum of n products and a bias errs by at most γₙ₊₂ (Σ|wᵢ xᵢ| + |b|), and by what underflows; see
+    docs/certificates.md. Weights and biases start as torch's own layers do.
+    """
+
+    absorbs_flushes = True
+
+    def __init__(self, outputs: int, shape: Sequence[int]) -> None:
+        """shape: of the weights of one neuron."""
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(outputs, *shape))
+        self.bias = nn.Parameter(torch.empty(outputs))
+        reach = 1 / math.sqrt(math.prod(shape))
+        nn.init.uniform_(self.weight, -reach, reach)
+        nn.init.uniform_(self.bias, -reach, reach)
+
+    @abstractmethod
+    def product(self, x: Tensor, weight: Tensor) -> Tensor:
+        """W x for inputs (B, *shape)."""
+
+    @abstractmethod
+    def transposed(self, y: Tensor, weight: Tensor, shape: Shape) -> Tensor:
+        """Wᵀ y for outputs (P, *output_shape): (P, *shape), the shape of an input."""
+
+    @property
+    @abstractmethod
+    def spread_bias(self) -> Tensor:
+        """The bias, broadcastable to outputs."""
+
+    @property
+    def inputs(self) -> int:
+        """How many products a neuron sums up."""
+        return self.weight[0].numel()
+
+    @property
+    def lipschitz(self) -> float:
+        """The largest ℓ1 norm of a neuron's weights, rounded up."""
+        rows = self.weight.detach().double().abs().flatten(1).sum(1)
+        return float(rows.max()) * (1 + 2.0**-50 * (self.inputs + 2))
+
+    def forward(self, x: Tensor, p: float | Tensor = math.inf) -> Tensor:
+        return self.product(x, self.weight) + self.spread_bias
+
+    def bare_box(self, box: Box) -> Box:
+        """Middle and half width of the box, mapped on their own: W m + b ± |W| r (Gowal et al., 2018)."""
+        middle = self.product((box.lower + box.upper) / 2, self.weight) + self.spread_bias
+        reach = self.product((box.upper - box.lower) / 2, self.weight.abs())
+        return Box(middle - reach, middle + reach)
+
+    def forward_box(self, box: Box) -> Box:
+        """`bare_box` in float64, moved outwards by what rounding can do, here and in `forward`."""
+        dtype, weight, bias = box.lower.dtype, self.weight.double(), self.spread_bias.double()
+        lower, upper = box.lower.double(), box.upper.double()
+        middle = self.product((lower + upper) / 2, weight) + bias
+        reach = self.product((upper - lower) / 2, weight.abs())
+        size, executed = self._sizes(Box(lower, upper), torch.finfo(dtype))
+        slack = executed + OWN * (self.inputs + 16) * size
+        return widened(middle - reach, middle + reach, slack, dtype)
+
+    def pull_back(self, forms: Forms, box: Box) -> Forms:
+        dtype = forms.weight.dtype
+        weight, bias = self.weight.to(dtype), self.spread_bias.to(dtype)
+        with torch.no_grad():
+            size, executed = self._sizes(Box(box.lower.to(dtype), box.upper.to(dtype)), torch.finfo(box.lower.dtype))
+        pulled = self.transposed(forms.weight, weight, tuple(box.lower.shape[1:]))
+        return lowered(forms, pulled, times(forms, bias), size, executed)
+
+    def _sizes(self, box: Box, precision: torch.finfo) -> tuple[Tensor, Tensor]:
+        """(b, *output_shape) each: Σ|wᵢ xᵢ| + |b| over the box, and how far an executed output is from the exact one;
+        NaN if it may overflow. The second has room for inputs outside of the box by what flushing can do to them.
+        """
+        weight = self.weight.detach().abs().to(box.lower.dtype)
+        furthest = torch.maximum(box.lower.abs(), box.upper.abs())
+        size = self.product(furthest, weight) + self.spread_bias.detach().abs()
+        around = furthest.flatten(1).amax(1).view(-1, *[1] * (size.dim() - 1))
+        flushed = FLUSHED * precision.tiny * (1 + self.inputs * (weight.max() + around * 2.0**-30))
+        executed = gamma(self.inputs + 2, precision.eps / 2) * size * (1 + 2.0**-20) + flushed
+        return size, executed.where(size + executed < precision.max / 4, torch.nan)
+
+    def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
+        """γₙ₊₂ of Σ|wᵢ xᵢ| + |b|, by which outputs may grow as well; no partial sum is twice as large as that."""
+        count = self.inputs + 2
+        if 2 * count * unit > 1:
+            raise ValueError(f"sums of {self.inputs} products are too long for the precision: nothing is known of them")
+        largest(self.weight)
+        whole = Fraction(self.lipschitz) * size + largest(self.bias)
+        error = count * unit / (1 - count * unit) * max(whole, Fraction(1))
+        return Rounding(whole + error, 2 * whole, error)
+
+    def check(self, name: str) -> None:
+        largest(self.weight)
+        largest(self.bias)
+        if not math.isfinite(self.lipschitz):
+            raise ValueError(f"{name} has weights whose sum is beyond all floats: nothing can be certified with it")
+        check_products()
+
+
+class Linear(Affine):
+    """(B, in_features) -> (B, out_features)."""
+
+    def __init__(self, in_features: int, out_features: int) -> None:
+        super().__init__(out_features, (in_features,))
+
+    def product(self, x: Tensor, weight: Tensor) -> Tensor:
+        return functional.linear(x, weight)
+
+    def transposed(self, y: Tensor, weight: Tensor, shape: Shape) -> Tensor:
+        return y @ weight
+
+    @property
+    def spread_bias(self) -> Tensor:
+        return self.bias
+
+    def output_shape(self, shape: Shape) -> Shape:
+        return (len(self.weight),)
+
+    def terms(self, shape: Shape) -> int:
+        return self.weight.numel()
+
+    def extra_repr(self) -> str:
+        return f"{self.inputs}, {len(self.weight)}"
+
+
+class Conv2d(Affine):
+    """(B, in_channels, H, W) -> (B, out_channels, H′, W′); what lies beyond the border counts 0.
+
+    In eval mode it is a matrix product with the patches of the image, and nothing else: libraries of convolutions may
+    take other ways (Winograd's, Fourier transforms), whose rounding is not that of a sum of products. In training,
+    where nothing is proved, the library may do as it likes.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, kernel: int, stride: int = 1, padding: int = 0) -> None:
+        if kernel < 1 or stride < 1 or not 0 <= padding < kernel:
+            raise ValueError(
+                "a convolution needs kernel >= 1, stride >= 1 and padding between 0 and kernel - 1, "
+                f"got kernel = {kernel!r}, stride = {stride!r}, padding = {padding!r}"
+            )
+        super().__init__(out_channels, (in_channels, kernel, kernel))
+        self.kernel, self.stride, self.padding = kernel, stride, padding
+
+    def product(self, x: Tensor, weight: Tensor) -> Tensor:
+        if self.training:
+            return functional.conv2d(x, weight, stride=self.stride, padding=self.padding)
+        patches = functional.unfold(x, self.kernel, padding=self.padding, stride=self.stride)  # (B, n, positions)
+        return (weight.flatten(1) @ patches).unflatten(2, self.output_shape(tuple(x.shape[1:]))[1:])
+
+    def transposed(self, y: Tensor, weight: Tensor, shape: Shape) -> Tensor:
+        if self.training:
+            rest = [(side + 2 * self.padding - self.kernel) % self.stride for side in shape[1:]]
+            return functional.conv_transpose2d(y, weight, stride=self.stride, padding=self.padding, output_padding=rest)
+        patches = weight.flatten(1).T @ y.flatten(2)  # (P, n, positions)
+        return functional.fold(patches, shape[1:], self.kernel, padding=self.padding, stride=self.stride)
+
+    @property
+    def spread_bias(self) -> Tensor:
+        return self.bias[:, None, None]
+
+    def output_shape(self, shape: Shape) -> Shape:
+        """ValueError if the image is smaller than the kernel."""
+        sides = [(side + 2 * self.padding - self.kernel) // self.stride + 1 for side in shape[1:]]
+        if len(sides) != 2 or min(sides) < 1:
+            raise ValueError(f"a convolution with a kernel of {self.kernel} does not fit images of shape {shape}")
+        return (len(self.weight), *sides)
+
+    def terms(self, shape: Shape) -> int:
+        return self.weight.numel() * math.prod(self.output_shape(shape)[1:])
+
+    def elements(self, shape: Shape) -> int:
+        patches = self.inputs * math.prod(self.output_shape(shape)[1:])
+        return max(patches, math.prod(shape), math.prod(self.output_shape(shape)))
+
+    def extra_repr(self) -> str:
+        channels = f"{self.weight.shape[1]}, {len(self.weight)}"
+        return f"{channels}, kernel={self.kernel}, stride={self.stride}, padding={self.padding}"

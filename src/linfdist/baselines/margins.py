@@ -1,0 +1,46 @@
+"""How far the right class leads at least, in every image of a ball: bounds that training differentiates.
+
+They have no slack for rounding in the intervals, and are computed in the network's own precision: nothing is proved by
+them. `linfdist.certify` computes the same bounds with all that a proof needs.
+"""
+
+import torch
+from torch import Tensor
+
+from ..models import PixelNet
+from ..nn import Box
+from ..nn.forms import forms_of, leads_of, lowest
+
+
+class Bounds:
+    """A batch of balls, pushed through a network by intervals once; then bounds of linear forms of the logits."""
+
+    def __init__(self, network: PixelNet, x: Tensor, eps: float) -> None:
+        """x (B, C, H, W) in [0, 1]: the ball of radius eps around each, within [0, 1]."""
+        self.network = network
+        self.boxes = network.body.boxes(Box((x - eps).clamp(min=0.0), (x + eps).clamp(max=1.0)), bare=True)
+        self.boxes.append(list(network.body)[-1].bare_box(self.boxes[-1]))  # of the features
+
+    def by_intervals(self, weight: Tensor, row: Tensor) -> Tensor:
+        """Lower bounds (P,) of forms weight (P, classes) of the logits of images row (P,), from the features' box."""
+        return lowest(self.network.readout.pull_back(forms_of(weight, row), self.boxes[-1]), self.boxes[-1])
+
+    def by_lines(self, weight: Tensor, row: Tensor) -> Tensor:
+        """The same bounds, but from the pixels: the forms are pulled back through all layers (CROWN-IBP)."""
+        forms = self.network.readout.pull_back(forms_of(weight, row), self.boxes[-1])
+        return lowest(self.network.body.pull_back_through(forms, self.boxes[:-1]), self.boxes[0])
+
+    def leads(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """The forms z[y] − z[j], for all images and classes j in turn: weights (B · classes, classes), and rows."""
+        classes = self.network.classes
+        row = torch.arange(len(y), device=y.device).repeat_interleave(classes)
+        other = torch.arange(classes, device=y.device).repeat(len(y))
+        return leads_of(y, row, other, classes, self.boxes[0].lower.dtype), row
+
+    def interval_margins(self, y: Tensor) -> Tensor:
+        """Lower bounds (B, classes) of z[y] − z[j], 0 at the label, by intervals up to the features (IBP)."""
+        return self.by_intervals(*self.leads(y)).view(len(y), -1)
+
+    def linear_margins(self, y: Tensor) -> Tensor:
+        """Lower bounds (B, classes) of z[y] − z[j], 0 at the label, by CROWN-IBP."""
+        return self.by_lines(*self.leads(y)).view(len(y), -1)

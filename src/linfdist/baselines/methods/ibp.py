@@ -1,0 +1,26 @@
+"""Interval bound propagation (Gowal et al., 2018)."""
+
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from ...models import PixelNet
+from ..margins import Bounds
+from ..plan import Stage
+from .base import Method
+
+
+class IBP(Method):
+    """κ · cross-entropy + (1 − κ) · cross-entropy of the worst case that intervals allow for; ε grows, κ falls."""
+
+    name = "ibp"
+
+    def __call__(self, network: PixelNet, x: Tensor, y: Tensor, stage: Stage) -> tuple[Tensor, Tensor]:
+        z = network(x)
+        natural = cross_entropy(z, y)
+        if stage.kappa == 1.0:
+            return natural, z
+        return stage.kappa * natural + (1 - stage.kappa) * self.worst(network, x, y, stage), z
+
+    def worst(self, network: PixelNet, x: Tensor, y: Tensor, stage: Stage) -> Tensor:
+        """An upper bound of the cross-entropy over the balls, averaged over the batch."""
+        return cross_entropy(-Bounds(network, x, stage.eps).interval_margins(y), y)

@@ -1,0 +1,91 @@
+"""Conventional ReLU networks, in the sizes of the works that are compared with."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from ..models.base import PixelNet, check_sizes, config_of, first_layers
+from ..nn import Flatten, LipschitzModule, Readout, Stack
+from .affine import Conv2d, Linear
+from .relu import ReLU
+from .scores import Scores
+
+# Convolutions as [channels, kernel, stride, padding], then hidden linear layers.
+SIZES: dict[str, dict[str, Any]] = {
+    "mlp": {"convolutions": [], "hidden": [512, 512]},
+    "small": {"convolutions": [[16, 4, 2, 1], [32, 4, 2, 1]], "hidden": [100]},  # Wong & Kolter, 2018
+    "medium": {  # Gowal et al., 2018, as are the next
+        "convolutions": [[32, 3, 1, 1], [32, 4, 2, 1], [64, 3, 1, 1], [64, 4, 2, 1]],
+        "hidden": [512, 512],
+    },
+    "large": {
+        "convolutions": [[64, 3, 1, 1], [64, 3, 1, 1], [128, 3, 2, 1], [128, 3, 1, 1], [128, 3, 1, 1]],
+        "hidden": [512],
+    },
+}
+
+
+class ReLUNet(PixelNet):
+    """Convolutions and hidden linear layers, each with a ReLU, then a linear layer to the logits.
+
+    shape: (C, H, W) of the images; classes: how many logits; mean, std: see `Normalize`; convolutions: one list
+    [channels, kernel, stride, padding] for each; hidden: neurons of each hidden linear layer; crop: the side of the
+    centre crop, if any. There must be at least one hidden layer, of either kind.
+    """
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        classes: int,
+        mean: Sequence[float],
+        std: float,
+        convolutions: Sequence[Sequence[int]] = (),
+        hidden: Sequence[int] = (),
+        crop: int | None = None,
+    ) -> None:
+        _check(convolutions, hidden)
+        super().__init__(check_sizes(shape, mean, crop, classes=classes), crop)
+        layers: list[LipschitzModule] = first_layers(mean, std, crop)
+        self.config = {**config_of(ReLUNet, locals()), "class": "baselines.ReLUNet"}
+        self.config["convolutions"] = [list(each) for each in convolutions]
+        place: tuple[int, ...] = (shape[0], *self.size)
+        for channels, kernel, stride, padding in convolutions:
+            layers += [Conv2d(place[0], channels, kernel, stride, padding), ReLU()]
+            place = layers[-2].output_shape(place)
+        layers.append(Flatten())
+        sizes = [*layers[-1].output_shape(place), *hidden]
+        for inputs, outputs in pairwise(sizes):
+            layers += [Linear(inputs, outputs), ReLU()]
+        self.body = Stack(*layers)
+        self.scores = Scores(sizes[-1], classes)
+
+    @property
+    def readout(self) -> Readout:
+        return self.scores
+
+
+def sized(name: str, width: float = 1.0) -> dict[str, Any]:
+    """The convolutions and hidden layers of a size by its name, all `width` times as wide; for `ReLUNet`."""
+    if name not in SIZES:
+        raise ValueError(f"size = {name!r}: must be one of {', '.join(SIZES)}")
+    if not 0 < width <= 64:
+        raise ValueError(f"width = {width!r}: must be more than 0 and at most 64, a factor for the numbers of neurons")
+    size = SIZES[name]
+    convolutions = [[max(1, round(channels * width)), *rest] for channels, *rest in size["convolutions"]]
+    return {"convolutions": convolutions, "hidden": [max(1, round(neurons * width)) for neurons in size["hidden"]]}
+
+
+def _check(convolutions: object, hidden: object) -> None:
+    """Raise TypeError or ValueError for what cannot be layers: it may come from a file."""
+    if not isinstance(hidden, Sequence) or not all(type(each) is int for each in hidden):
+        raise TypeError(f"hidden must be a list of whole numbers such as [512, 512], got {hidden!r:.60}")
+    four = isinstance(convolutions, Sequence) and all(isinstance(each, Sequence) for each in convolutions)
+    if not isinstance(convolutions, Sequence) or not four:
+        raise TypeError(f"convolutions must be lists [channels, kernel, stride, padding], got {convolutions!r:.60}")
+    for each in convolutions:
+        if len(each) != 4 or not all(type(number) is int for number in each):
+            raise ValueError(f"a convolution must be [channels, kernel, stride, padding], got {each!r:.60}")
+    if not convolutions and not hidden:
+        raise ValueError("a ReLUNet needs at least one hidden layer: give convolutions, or hidden, or both")
+    if min([*hidden, *(each[0] for each in convolutions)]) < 1:
+        raise ValueError(f"every layer needs at least one neuron, got {convolutions!r:.60} and {hidden!r:.60}")

@@ -1,0 +1,81 @@
+"""When a training does what: a pure function of the step."""
+
+import hashlib
+import math
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The settings of one step."""
+
+    epoch: float
+    eps: float
+    kappa: float
+    beta: float
+    lr: float
+    seed: int = 0
+    step: int = 0
+
+    def generator(self, stream: str) -> torch.Generator:
+        """For what is drawn at random in this step: determined by the seed, the step and the name of the stream."""
+        digest = hashlib.sha256(f"{self.seed}/{stream}/{self.step}".encode()).digest()
+        return torch.Generator().manual_seed(int.from_bytes(digest[:4], "little"))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A training of so many epochs: natural for `warm_up` of them, then growing to `eps` over `ramp` epochs.
+
+    eps: radius trained for, on the 0–1 intensity scale; often more than the one to certify. kappa: weight of the
+    natural loss, before and after the ramp. beta: weight of the linear bounds against intervals, before and after the
+    ramp (CROWN-IBP). lr: of Adam, constant until the end of the ramp, then falling to 0 like a cosine. clip: largest
+    norm of the gradient. Methods read what they have a use for.
+    """
+
+    eps: float
+    epochs: float = 20.0
+    warm_up: float = 1.0
+    ramp: float = 10.0
+    kappa: tuple[float, float] = (1.0, 0.5)
+    beta: tuple[float, float] = (1.0, 0.0)
+    lr: float = 5e-4
+    batch_size: int = 256
+    clip: float = 8.0
+    pad: int = 0
+    flip: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.eps <= 1:
+            raise ValueError(f"eps = {self.eps!r}: must be between 0 and 1, on the 0–1 intensity scale")
+        for name in ("epochs", "lr", "clip", "batch_size"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name} = {getattr(self, name)!r}: must be more than 0")
+        for name in ("warm_up", "ramp", "pad", "seed"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} = {getattr(self, name)!r}: must not be negative")
+        for name in ("kappa", "beta"):
+            if not all(0 <= end <= 1 for end in getattr(self, name)):
+                raise ValueError(f"{name} = {getattr(self, name)!r}: must be two numbers between 0 and 1")
+        if self.warm_up + self.ramp > self.epochs:
+            raise ValueError(
+                f"warm_up + ramp = {self.warm_up + self.ramp:g} epochs: must be at most epochs = {self.epochs:g}"
+            )
+
+    def at(self, step: int, steps_per_epoch: int) -> Stage:
+        """The settings of step number `step` = 0, 1, 2, …"""
+        epoch = step / steps_per_epoch
+        share = _clip((epoch - self.warm_up) / self.ramp) if self.ramp else float(epoch >= self.warm_up)
+        after = self.warm_up + self.ramp
+        rest = _clip((epoch - after) / (self.epochs - after)) if self.epochs > after else 0.0
+        lr = self.lr * 0.5 * (1 + math.cos(math.pi * rest))
+        (k0, k1), (b0, b1) = self.kappa, self.beta
+        kappa, beta = k0 + (k1 - k0) * share, b0 + (b1 - b0) * share
+        return Stage(epoch, self.eps * share, kappa, beta, lr, self.seed, step)
+
+
+def _clip(fraction: float) -> float:
+    return min(max(fraction, 0.0), 1.0)

@@ -1,0 +1,110 @@
+"""Linear bounds: differences of logits, pulled back through the layers to linear forms of the pixels."""
+
+import torch
+from torch import Tensor
+
+from ..models import PixelNet
+from ..nn import Box, Forms, LipschitzModule
+from ..nn.forms import BLOCK, LARGEST, forms_of, leads_of, lowest
+from ..nn.rounding import FLUSHED, widened
+from .box import ball
+from .chunks import rows_at_once
+from .proof import Proof
+
+
+class LinearBounds:
+    """Lower bounds of z[best] − z[other] over boxes of pixels, of the network as executed.
+
+    through: whether the boxes of the layers that bend are found by pulling back forms too (CROWN, Fast-Lin), or by
+    intervals alone, so that only the last step is linear (CROWN-IBP). parallel: see `Forms`: Fast-Lin if True.
+
+    TypeError, naming the layer, if the network has one without linear bounds.
+    """
+
+    def __init__(self, network: PixelNet, through: bool, parallel: bool = False) -> None:
+        self.network, self.through, self.parallel = network, through, parallel
+        blank = network.any_tensor.new_zeros(1, *network.shape)
+        first = torch.zeros(1, dtype=torch.int64, device=blank.device)
+        boxes = self._boxes(Box(blank, blank), through=False)
+        self._leads(boxes, first, first, first)  # whatever cannot be pulled back is named here
+
+    def leads(self, pixels: Box, best: Tensor) -> Tensor:
+        """(b, classes) float64: lower bounds of z[best] − z[j] over the boxes; infinity at the best class itself, and
+        −infinity where nothing is known. pixels: (b, C, H, W), in the network's precision; best: (b,).
+        """
+        boxes = self._boxes(pixels, self.through)
+        apart = torch.full((len(best), self.network.classes), -torch.inf, dtype=torch.float64, device=best.device)
+        row, other = apart.scatter(1, best[:, None], torch.inf).isneginf().nonzero().unbind(1)
+        few = self._forms_at_once()
+        for some, others in zip(row.split(few), other.split(few), strict=True):
+            apart[some, others] = self._leads(boxes, best, some, others)
+        return apart.where(apart.isfinite(), -torch.inf).scatter(1, best[:, None], torch.inf)
+
+    def _leads(self, boxes: list[Box], best: Tensor, row: Tensor, other: Tensor) -> Tensor:
+        """Bounds (P,) of z[best] − z[other]; boxes: of the inputs of all layers, and of the features."""
+        weight = leads_of(best, row, other, self.network.classes, torch.float64)
+        forms = self.network.readout.pull_back(forms_of(weight, row, self.parallel), boxes[-1])
+        return self._over_pixels(forms, boxes[:-1])
+
+    def _over_pixels(self, forms: Forms, boxes: list[Box]) -> Tensor:
+        return lowest(self.network.body.pull_back_through(forms, boxes), boxes[0])
+
+    def _boxes(self, pixels: Box, through: bool) -> list[Box]:
+        """Bounds of the inputs of every layer as computed, and of the features."""
+        found, bent = [pixels], False
+        for layer in self.network.body:
+            if layer.bends:
+                if through and bent:
+                    found[-1] = self._tightened(layer, found)
+                bent = True
+            found.append(_ordinary(layer.forward_box(found[-1])))
+        return found
+
+    def _tightened(self, layer: LipschitzModule, boxes: list[Box]) -> Box:
+        """The last box, cut down to what linear forms prove of its coordinates, where their signs are not known."""
+        lower, upper = (side.double() for side in boxes[-1])
+        shape = lower.shape[1:]
+        lower, upper = lower.flatten(1), upper.flatten(1)
+        row, place = ((lower < 0) & (upper > 0)).nonzero().unbind(1)
+        few = self._forms_at_once()
+        for some, places in zip(row.split(few), place.split(few), strict=True):
+            ends = []
+            for sign in (1.0, -1.0):
+                weight = lower.new_zeros(len(some), lower.shape[1])
+                weight[torch.arange(len(some), device=weight.device), places] = sign
+                forms = forms_of(weight.unflatten(1, shape), some, self.parallel)
+                ends.append(sign * self._over_pixels(forms, boxes[:-1]))
+            lower[some, places] = torch.fmax(lower[some, places], ends[0])
+            upper[some, places] = torch.fmin(upper[some, places], ends[1])
+        box, dtype = Box(lower.unflatten(1, shape), upper.unflatten(1, shape)), boxes[-1].lower.dtype
+        cut = widened(box.lower, box.upper, torch.zeros_like(box.lower), dtype)
+        return Box(torch.maximum(cut.lower, boxes[-1].lower), torch.minimum(cut.upper, boxes[-1].upper))
+
+    def _forms_at_once(self) -> int:
+        return max(1, BLOCK // self.network.elements())
+
+
+def _ordinary(box: Box) -> Box:
+    """The box, with NaN in place of bounds that are beyond what forms can be taken of."""
+    return Box(*(side.where(side.abs() < LARGEST, torch.nan) for side in box))
+
+
+class LinearProof(Proof):
+    """The class is proved where its logit leads all others by linear bounds."""
+
+    def __init__(self, network: PixelNet, x: Tensor, prediction: Tensor, bounds: LinearBounds, off: float) -> None:
+        super().__init__(prediction)
+        self.network, self.x, self.bounds, self.off = network, x, bounds, off
+        self.known = off <= FLUSHED * torch.finfo(x.dtype).tiny  # else boxes may be off by more than forms allow for
+
+    def proves(self, rows: Tensor, eps: Tensor) -> Tensor:
+        few = rows_at_once(self.network)
+        parts = rows.split(few)
+        radii = eps.split(few) if len(eps) > 1 else [eps] * len(parts)
+        return torch.cat([self._proves(*pair) for pair in zip(parts, radii, strict=True)])
+
+    def _proves(self, rows: Tensor, eps: Tensor) -> Tensor:
+        if not self.known:
+            return torch.zeros_like(rows, dtype=torch.bool)
+        leads = self.bounds.leads(ball(self.x[rows], eps), self.prediction[rows])
+        return (leads > 2 * self.off).all(1)

@@ -1,0 +1,27 @@
+"""The page about conventional networks shows what runs."""
+
+import re
+
+from linfdist.baselines import METHODS, SIZES
+from linfdist.certificates import METHODS as PROOFS
+
+from ..ops.processes import ROOT
+
+PAGE = (ROOT / "docs" / "compare.md").read_text(encoding="utf-8")
+
+
+def test_the_page_runs_as_shown(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (code,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+    names = {}
+    exec(code, names)
+    assert names["ibp"].certified.sum() > 30
+    assert names["crown"].certified.sum() >= names["ibp"].certified.sum()
+    assert (tmp_path / "ibp.safetensors").exists()
+
+
+def test_the_page_names_all_sizes_methods_and_bounds():
+    for name in (*SIZES, *METHODS):
+        assert f"| `{name}` |" in PAGE
+    for name in PROOFS:
+        assert name == "milp" or f'| `"{name}"` |' in PAGE
