@@ -10,7 +10,7 @@ import torch
 
 from ..data import Dataset
 from ..ops.backends import native
-from ..ops.select import forced_backend, use_native
+from ..ops.select import forced_backend
 from ..recipes import Recipe
 
 SAMPLE = 256  # images that are compared, evenly spaced; all labels are
@@ -19,7 +19,7 @@ SAMPLE = 256  # images that are compared, evenly spaced; all labels are
 def same_code() -> dict[str, str]:
     """Return what computes here. Engines that round differently would let the weights of the processes drift apart."""
     probe = torch.empty(0)
-    compiled = use_native(native.unsupported(probe, probe))
+    compiled = forced_backend() in ("", native.name) and not native.unsupported(probe, probe)
     return {
         "the version of linfdist": f"{_version()} (code {_digest_of_code()[:12]})",
         "the version of torch": torch.__version__,
