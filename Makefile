@@ -6,10 +6,14 @@ bin := .venv/bin
 pip := $(bin)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 # One process a core, each with one thread: many tests are too small for two.
 pytest := OMP_NUM_THREADS=1 $(bin)/python -m pytest -q -n auto --dist worksteal
+gpu_pip := .venv-gpu/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 native_sources := CMakeLists.txt $(wildcard csrc/*.* csrc/*/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-all soak prove bench pages lint docs demo clean
+GPU_REPORT ?= build/gpu/report.json
+TORCH_INDEX ?=
+
+.PHONY: help setup test test-all test-gpu soak prove bench pages lint docs demo clean
 
 help:  ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name text; do printf '  make %-9s %s\n' "$$name" "$$text"; done
@@ -37,6 +41,18 @@ test: setup  ## the tests that take a few minutes
 
 test-all: setup  ## all tests
 	$(pytest)
+
+# On a GPU, in an environment of its own: torch as PyPI has it, which is the build for CUDA, in the version that
+# constraints.txt names. TORCH_INDEX names the index of another build, such as one for ROCm or for an older driver.
+.venv-gpu/.package: pyproject.toml constraints.txt $(native_sources)
+	$(PYTHON) -m venv .venv-gpu
+	$(gpu_pip) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch
+	$(gpu_pip) numpy scikit-build-core cmake ninja
+	$(gpu_pip) --no-build-isolation --config-settings=build-dir=build/gpu/editable -e '.[attack,milp,sklearn]' hypothesis pytest pytest-timeout
+	@touch $@
+
+test-gpu: .venv-gpu/.package  ## the tests that need a GPU, and its speed; everything into GPU_REPORT, a file to send back
+	.venv-gpu/bin/python -m tools.on_gpu --out $(GPU_REPORT)
 
 soak: setup  ## an hour of attacks on certificates and of killed commands; counts in build/soak/soak.json
 	$(bin)/python -m tools.soak --minutes 60 --seed 0
@@ -69,4 +85,4 @@ demo: setup  ## fetch MNIST, train mnist-quick from scratch, certify and attack 
 	$(bin)/linfdist report runs/mnist-quick
 
 clean:  ## remove what the targets above have made
-	rm -rf .venv build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-gpu build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -25,22 +25,23 @@ HOUSE = """
 | `cli` | everything below |
 | `networks` | `baselines` `exact` `zoo` `models`: the first only when a file asks for it |
 | `sklearn` | `training` `certificates` `models` |
-| `reproduce` | `report` `evaluate` `training` `models` `machine` |
-| `bench` | `training` `exact` `certificates` `attacks` `models` `machine` `ops` |
+| `reproduce` | `report` `evaluate` `training` `models` `machine` `devices` |
+| `bench` | `training` `exact` `certificates` `attacks` `models` `machine` `devices` `ops` |
 | `baselines` | `training` `models` `nn` |
 | `theory` | `export` `exact` `certificates` `models` `nn` `ops` |
 | `report` | `plots`: it reads rows, never networks |
 | `evaluate` | `exact` `certificates` `attacks` `models` |
 | `export` | `exact` `certificates` `models` `nn` |
 | `exact` | `certificates` `models` `nn` `ops` |
-| `certificates` | `models` `nn` |
+| `certificates` | `models` `nn` `devices` |
 | `attacks` | `models` |
-| `training` | `zoo` `models` `nn` `ops`: never `certificates`, a callback is handed in |
+| `training` | `zoo` `models` `nn` `ops` `devices`: never `certificates`, a callback is handed in |
 | `zoo` | nothing |
 | `plots` | nothing: it draws rows and certificates, never networks |
 | `models` | `nn` |
 | `nn` | `ops` |
-| `machine` | `ops` |
+| `machine` | `devices` `ops` |
+| `devices` | `ops` |
 | `ops` | only the leaf `errors` |
 | `runs` | `rows` `recipes` `files` `eps` |
 | `rows` | `files` `numbers` `eps` |

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from . import devices
 from .ops.select import backends
 
 OVERRIDES = ("LINFDIST_BACKEND", "LINFDIST_ISA")
@@ -95,8 +96,10 @@ def cpu_model() -> str:
     return platform.processor() or platform.machine()
 
 
-def in_words() -> str:
-    """Name the CPU and count its cores, as cards and rows state them: `AMD EPYC, 2 cores`."""
+def in_words(device: torch.device = devices.CPU) -> str:
+    """Name what computes, as cards and rows state it: `AMD EPYC, 2 cores`, or the name of a GPU."""
+    if device.type != "cpu":
+        return devices.name_of(device)
     cores = usable_cores()
     return f"{cpu_model()}, {cores} core{'s' if cores > 1 else ''}"
 

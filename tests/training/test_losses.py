@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from linfdist import recipes
 from linfdist.data import info
 from linfdist.nn import Head
+from linfdist.training import losses
 from linfdist.training.losses import (
     LOSSES,
     _Spread,
@@ -150,7 +151,7 @@ def test_pixels_meet_logits_divided_by_std(name):
 
 @pytest.mark.parametrize("block", [1, 40, 1 << 19])  # images one at a time, some at a time, all at once
 def test_spread_is_its_definition(monkeypatch, block):
-    monkeypatch.setattr(_Spread, "BLOCK", block)
+    monkeypatch.setattr(losses, "BLOCK", block)
     w = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
     half = torch.rand(7, 3, dtype=torch.float64, requires_grad=True)
     y = torch.tensor([0, 4, 4, 1, 3, 0, 2])

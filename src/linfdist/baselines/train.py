@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from ..data.augment import Augment, augment
+from ..data.samples import as_pixels
 from ..models import PixelNet
 from ..training import Diverged
-from ..training.batches import as_pixels
 from .methods import METHODS, Method
 from .plan import Plan
 

@@ -14,7 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ..data.samples import as_samples
+from ..data.samples import as_pixels, as_samples
+from ..devices import CPU, choose
 from ..eps import in_words, parse_eps
 from ..models import PixelNet, as_network
 from ..models.rounding import flush_error, rounding_error
@@ -22,12 +23,14 @@ from ..numbers import down, round_down, round_up
 from .box import BoxProof
 from .checks import check_eps, check_images, check_labels, check_network, check_plain
 from .chunks import rows_at_once
+from .device import on_device
 from .linear import LinearBounds, LinearProof
 from .margin import FeatureMargin, LogitMargin
 from .proof import Proof, largest_of
 from .radius import largest_proved
 
 METHODS = ("margin", "box", "crown-ibp", "crown", "fast-lin", "milp")
+COLUMNS = ("prediction", "radius", "certified", "margin_radius")  # the tensors of a certificate
 LINEAR = {  # what is tried after the box, as (through, parallel) of `LinearBounds`
     "crown-ibp": [(False, False)],
     "crown": [(False, False), (True, False)],
@@ -68,9 +71,13 @@ class Certificate:
     def __getitem__(self, index: int | slice | Sequence[int] | Tensor) -> "Certificate":
         """The certificate of some of the images; an int gives a certificate of one."""
         chosen = _chosen(index, len(self))
-        names = ("prediction", "radius", "certified", "margin_radius")
-        columns = {name: column for name in names if (column := getattr(self, name)) is not None}
+        columns = {name: column for name in COLUMNS if (column := getattr(self, name)) is not None}
         return replace(self, **{name: column[chosen] for name, column in columns.items()})
+
+    def to(self, device: torch.device) -> "Certificate":
+        """The same certificate with its tensors on another device."""
+        columns = {name: column for name in COLUMNS if (column := getattr(self, name)) is not None}
+        return replace(self, **{name: column.to(device) for name, column in columns.items()})
 
     def summary(self) -> str:
         """Say in one line how many images are certified and how large the radii are; these are rounded down."""
@@ -90,7 +97,7 @@ class Certificate:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain lists of numbers; what is not known is None. An infinite radius is a float, not JSON."""
-        columns = {name: getattr(self, name) for name in ("prediction", "radius", "certified", "margin_radius")}
+        columns = {name: getattr(self, name) for name in COLUMNS}
         lists = {name: None if column is None else column.tolist() for name, column in columns.items()}
         return {**lists, "domain": self.domain, "eps": None if self.eps is None else str(self.eps)}
 
@@ -119,6 +126,7 @@ def certify(
     y: Any = None,
     method: str = "box",
     radii: bool = True,
+    device: str | torch.device | None = None,
 ) -> Certificate:
     """Prove, image by image, that no change of the pixels by up to eps changes the prediction.
 
@@ -136,6 +144,8 @@ def certify(
         1e-5, every bound checked apart from the solver). For conventional networks (`linfdist.baselines`) also linear
         bounds, each never weaker than the box: "crown-ibp" (about as fast), "crown" and "fast-lin" (slow).
     radii: if False, the largest radius is not searched for: one pass only, and `radius` is what that pass proves.
+    device: where to compute, such as "cuda" or "cpu", see `devices.choose`; by default where the model is. The model
+        stays where it is, and the results come to where x is. They are about the network as executed on that device.
 
     Returns:
         A `Certificate`: prediction, proved radius, and whether the image is certified at eps, one entry per image.
@@ -153,6 +163,11 @@ def certify(
         raise ValueError(f"method = {method!r}: must be one of {', '.join(METHODS)}")
     if not isinstance(x, np.ndarray):
         check_plain(x, "x")
+    if device is not None:
+        there = choose(device)
+        moved = x if isinstance(x, np.ndarray) else x.to(there)
+        proof = certify(on_device(model, there), moved, eps, y, method, radii)
+        return proof.to(CPU if isinstance(x, np.ndarray) else x.device)
     features = isinstance(model, PixelNet) and model.shape[1:] == (1, 1)  # of a table
     rows_of_features = features and x.ndim == 2
     if isinstance(x, np.ndarray):
@@ -187,8 +202,7 @@ def _from_array(model: object, x: Any) -> Tensor:
     if not isinstance(model, nn.Module):
         return samples
     weight = next(itertools.chain(model.parameters(), model.buffers()), torch.empty(0))
-    pixels = samples.to(weight.device).to(weight.dtype)
-    return pixels / 255 if samples.dtype == torch.uint8 else pixels
+    return as_pixels(samples.to(weight.device), weight.dtype)
 
 
 @singledispatch
@@ -222,11 +236,13 @@ def certify_floats(
     return Certificate(prediction, radius, None if ball is None else certified, margin)
 
 
-def predict(model: object, x: Samples, eps: Eps | NDArray[Any], method: str = "box") -> Tensor:
+def predict(
+    model: object, x: Samples, eps: Eps | NDArray[Any], method: str = "box", device: str | torch.device | None = None
+) -> Tensor:
     """The class of each image where it is certified at eps, and -1 elsewhere: (B,) int64. See `certify`."""
     if eps is None:
         raise TypeError("predict needs an eps: it answers where the prediction is certified at eps")
-    proof = certify(model, x, eps, method=method, radii=False)
+    proof = certify(model, x, eps, method=method, radii=False, device=device)
     assert proof.certified is not None
     return proof.prediction.where(proof.certified, -1)
 
@@ -278,7 +294,7 @@ class MilpProof(Proof):
     def __init__(self, network: PixelNet, x: Tensor, prediction: Tensor) -> None:
         from .milp import radii  # its solver is an extra
 
-        super().__init__(prediction, radii(network, x))
+        super().__init__(prediction, radii(network, x).to(x.device))
 
     def proves(self, rows: Tensor, eps: Tensor) -> Tensor:
         radius = self.radius[rows]

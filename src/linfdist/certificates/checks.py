@@ -9,6 +9,7 @@ from torch.nn.modules import module as nn_module
 
 from ..models import PixelNet
 from ..nn.base import Contract
+from .device import check_device
 
 COMPOSED = ("forward", "features", "features_box")  # what a network is, said once for all in `PixelNet`
 CALLS = ("__call__", "_call_impl", "_wrapped_call_impl", "__getattribute__", "__getattr__")  # the way to `forward`
@@ -117,12 +118,16 @@ def check_plain(tensor: Tensor, name: str) -> None:
 
 
 def check_images(network: PixelNet, x: Tensor) -> None:
-    """Raise unless x is a batch of the network's images, in its precision, on its device and in [0, 1]."""
+    """Raise unless x is a batch of the network's images, in its precision, on its device and in [0, 1].
+
+    The device must be one that proofs hold on.
+    """
     check_plain(x, "x")
     network.check_images(x)
     weight = network.any_tensor
     if x.dtype != weight.dtype or x.device != weight.device:
         raise TypeError(f"x is {x.dtype} on {x.device}, but the network is {weight.dtype} on {weight.device}")
+    check_device(x.device)
     if torch.is_autocast_enabled(x.device.type):
         raise ValueError("certificates hold for the network in its own precision: leave torch.autocast first")
     if x.numel() == 0:

@@ -11,14 +11,17 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from linfdist import data
 from linfdist.bench import BenchSettings, run
 from linfdist.bench import certify as bench_certify
+from linfdist.bench import device as bench_device
 from linfdist.bench import exact as bench_exact
 from linfdist.bench import training as bench_training
 from linfdist.bench.table import terminal
+from linfdist.devices import CPU
 from linfdist.files import check_writable
 from linfdist.machine import backend_in_use, usable_cores
 
 from .boundary import checking, say
 from .model import open_model
+from .options import chosen_device
 
 
 def bench(
@@ -34,14 +37,28 @@ def bench(
         Path | None,
         typer.Option("--exact", metavar="MODEL", help="Instead: what integers gain, on this network's test images."),
     ] = None,
+    device: Annotated[
+        str,
+        typer.Option(
+            "--device", metavar="cpu|cuda[:K]|auto", help="On a GPU: training steps of the paper's CIFAR-10 network."
+        ),
+    ] = "cpu",
     threads: Annotated[
         int | None, typer.Option(metavar="N", help="Number of threads.", show_default="2, or the number of cores if 1")
     ] = None,
 ) -> None:
     """Measure the engine against the matrix product, torch.cdist and torch.compile, interleaved in one run.
 
+    On a GPU, measure training steps of the paper's CIFAR-10 network beside published times.
+
     Example: linfdist bench --quick --json speed.json
     """
+    where = CPU if device == "cpu" else chosen_device(device)
+    if where.type != "cpu":
+        if training or certify or exact:
+            raise ValueError(f"--device {device}: --training, --certify and --exact measure the CPU")
+        _on_gpu(where, json, quick)
+        return
     with checking("--threads"):
         chosen = min(2, usable_cores()) if threads is None else threads
         settings = BenchSettings.quick(chosen) if quick else BenchSettings(threads=chosen)
@@ -62,6 +79,17 @@ def bench(
         report.write(json)
     Console().print(terminal(report))
     if json:
+        say(f"wrote {json}", error=True)
+
+
+def _on_gpu(device: torch.device, json: Path | None, quick: bool) -> None:
+    if json:
+        with checking("--json"):
+            check_writable(json)
+    report = bench_device.measure(device, turns=5 if quick else 20)
+    Console().print(bench_device.terminal(report))
+    if json:
+        report.write(json)
         say(f"wrote {json}", error=True)
 
 

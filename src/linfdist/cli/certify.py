@@ -15,13 +15,14 @@ from linfdist import data
 from linfdist import exact as frozen
 from linfdist.certificates import METHODS
 from linfdist.certificates.images import CertifiedImage, certify_files
+from linfdist.devices import AUTO
 from linfdist.exact.images import certificates_of_files
 from linfdist.files import check_apart, check_writable, write_atomically
 from linfdist.numbers import down
 
 from .boundary import say
 from .model import open_model
-from .options import DataDir, ModelPath
+from .options import DataDir, DeviceName, ModelPath
 
 OUTPUT = Path("-")
 
@@ -44,6 +45,7 @@ def certify(
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write one JSON object per image; - is stdout.")
     ] = None,
+    device: DeviceName = AUTO,
     data_dir: DataDir = None,
     exact: Annotated[
         bool,
@@ -68,7 +70,7 @@ def certify(
         proofs = certificates_of_files(frozen.load(model), files, method)
         _write((proof.json() for proof in proofs), json_file or OUTPUT)
         return
-    opened = open_model(model)
+    opened = open_model(model, device)
     if json_file is not None and json_file != OUTPUT:
         opened.check_not_overwritten(json_file)
     radius = eps if eps is not None or opened.recipe is None else opened.recipe.eps

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from linfdist import data
 from linfdist.attacks import ATTACKS
+from linfdist.devices import AUTO
 from linfdist.eps import parse_eps
 from linfdist.evaluate import BATCH, METHODS, Evaluation, Shard, parse_attacks
 from linfdist.evaluate import evaluate as run
@@ -18,7 +19,7 @@ from linfdist.training.distributed import is_first
 
 from .boundary import say
 from .model import open_model
-from .options import DataDir, ModelPath
+from .options import DataDir, DeviceName, ModelPath
 
 
 def evaluate(
@@ -54,6 +55,7 @@ def evaluate(
         Path | None,
         typer.Option(metavar="DIR", help="The folder for rows and summary.", show_default="the run's folder"),
     ] = None,
+    device: DeviceName = AUTO,
     data_dir: DataDir = None,
 ) -> None:
     """Write rows.jsonl and summary.json, and show the summary. Stopped at any moment, the same command resumes.
@@ -62,7 +64,7 @@ def evaluate(
     """
     attacks = parse_attacks(attack or [])
     part = Shard.parse(shard) if shard is not None else Shard.of_this_process()
-    opened = open_model(model)
+    opened = open_model(model, device)
     name, radius = opened.data(dataset), opened.eps(eps)
     parse_eps(radius)  # before the data are fetched
     target = out or opened.folder

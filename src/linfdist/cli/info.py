@@ -6,11 +6,13 @@ from rich.markup import escape
 from rich.table import Table
 
 import linfdist as ld
+from linfdist import devices
+from linfdist.certificates.device import PROVED
 from linfdist.machine import OVERRIDES, backend_in_use, in_words, overrides
 
 
 def info() -> None:
-    """Show the versions, the CPU, and every backend: whether it can run, and why not.
+    """Show the versions, the CPU, the GPUs, and every backend: whether it can run, and why not.
 
     Example: linfdist info
     """
@@ -20,8 +22,13 @@ def info() -> None:
     facts.add_row("linfdist", ld.__version__)
     facts.add_row("torch", torch.__version__)
     facts.add_row("CPU", escape(in_words()))
-    facts.add_row("GPU", escape(_gpu()))
     facts.add_row("threads", str(torch.get_num_threads()))
+    for name, text in _gpus():
+        facts.add_row(name, escape(text))
+    for name, text in devices.versions().items():
+        if text:
+            facts.add_row(name, escape(text))
+    facts.add_row("by default", escape(f"commands compute on {devices.in_words(devices.choose())}"))
     for name in OVERRIDES:
         value = overrides().get(name)
         facts.add_row(name, f"[yellow]{escape(value)}[/]" if value else "[dim]not set[/]")
@@ -38,12 +45,16 @@ def info() -> None:
     console.print(table)
 
 
-def _gpu() -> str:
-    """Say what a GPU would be used for: there are no kernels for it yet."""
-    if not torch.cuda.is_available():
-        return "none that torch can use"
-    names = ", ".join(torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count()))
-    return f"{names}; training uses it through the reference backend, which may be slower than the CPU's kernels"
+def _gpus() -> list[tuple[str, str]]:
+    """Say of every GPU what it is, and which backend computes there or what is missing; why there is none else."""
+    return [(str(gpu.device), _gpu(gpu)) for gpu in devices.gpus()] or [("GPU", f"none: {devices.why_none()}")]
+
+
+def _gpu(gpu: devices.Gpu) -> str:
+    facts = [gpu.name, gpu.architecture, f"{gpu.memory / 2**30:.1f} GiB" if gpu.memory else ""]
+    slow = f"only the slow reference backend ({'; '.join(gpu.missing)})"
+    proofs = "" if gpu.device.type in PROVED else "; certificates need float64: certify on the CPU (--device cpu)"
+    return f"{', '.join(filter(None, facts))}: {gpu.backend or slow}{proofs}"
 
 
 def _in_use() -> str:

@@ -4,11 +4,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from linfdist import networks, recipes, zoo
+from linfdist.devices import AUTO
 from linfdist.exact import FrozenNet
 from linfdist.files import file_sha256
 from linfdist.models import PixelNet
 from linfdist.recipes import Recipe
 from linfdist.runs import CHECKPOINT, METRICS, MODEL, RECIPE
+
+from .options import chosen_device
 
 
 @dataclass(frozen=True)
@@ -57,14 +60,21 @@ class Model:
         return own
 
 
-def open_model(path: Path) -> Model:
+def open_model(path: Path, device: str = "cpu") -> Model:
     """Open a network's file, the folder of a finished run, or a network of the zoo, whose results go to runs/NAME.
+
+    device: where it is to compute, as `--device` says; exact networks compute on the CPU.
 
     Results of an exact network go to a folder of its own beside its file, which has the file's name without its
     ending, or with another one if that is the folder of a run. OSError or ValueError says what is wrong.
     """
     found = zoo.find(path)
     network = networks.load(found)
+    if isinstance(network, FrozenNet):
+        if device not in ("cpu", AUTO):
+            raise ValueError(f"--device {device}: {path} is an exact network, which computes on the CPU")
+    elif device != "cpu":
+        network = network.to(chosen_device(device))
     if not path.exists():
         name = str(path)
         return Model(network, found, Path("runs") / name, Recipe.model_validate(zoo.card(name).recipe))

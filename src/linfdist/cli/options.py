@@ -3,9 +3,13 @@
 from pathlib import Path
 from typing import Annotated
 
+import torch
 import typer
 
-from linfdist import recipes, zoo
+from linfdist import devices, recipes, zoo
+from linfdist.training.distributed import is_first
+
+from .boundary import checking, say
 
 
 def _complete_model(incomplete: str) -> list[str]:
@@ -17,6 +21,22 @@ def _complete_model(incomplete: str) -> list[str]:
 
 def _complete_recipe(incomplete: str) -> list[str]:
     return [each for each in recipes.names() if each.startswith(incomplete)]
+
+
+def chosen_device(name: str) -> torch.device:
+    """Find the device of that name, and say which it is, on stderr, if there was a choice; one process speaks."""
+    with checking("--device"):
+        device = devices.choose(name)
+    if is_first() and (device.type != "cpu" or devices.gpus()):
+        say(f"device: {devices.in_words(device)}{_unused(name, device)}", error=True)
+    return device
+
+
+def _unused(name: str, device: torch.device) -> str:
+    """Say why a GPU that is here was not chosen."""
+    if name != devices.AUTO or device.type != "cpu" or not (there := devices.gpus()):
+        return ""
+    return f"; not used: {there[0].device} ({there[0].name}), because {'; '.join(there[0].missing)}"
 
 
 ModelPath = Annotated[
@@ -49,6 +69,14 @@ Changes = Annotated[
         "--set",
         metavar="KEY=VALUE",
         help="Set a key of the recipe to another value; repeatable. `linfdist recipes show RECIPE` has the keys.",
+    ),
+]
+DeviceName = Annotated[
+    str,
+    typer.Option(
+        "--device",
+        metavar="cpu|cuda[:K]|auto",
+        help="Where to compute. auto: on a GPU if a fast backend can use one, else on the CPU.",
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print one line per epoch, no progress bar.")]

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from linfdist.devices import AUTO
 from linfdist.recipes import setting
 from linfdist.reproduce.compare import ComparedTable, compare
 from linfdist.reproduce.plan import SCALES, Scale, numbers
@@ -16,7 +17,7 @@ from linfdist.reproduce.run import Job, jobs, missing, run
 from linfdist.runs import ROWS
 
 from .boundary import say
-from .options import DataDir, Quiet
+from .options import DataDir, DeviceName, Quiet, chosen_device
 
 TABLES = {f"table{number}": number for number in numbers()}
 
@@ -38,6 +39,7 @@ def reproduce(
         list[str] | None, typer.Option(metavar="ROW", help="Only this recipe; repeatable.", show_default="all")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would run; show what is there.")] = False,
+    device: DeviceName = AUTO,
     data_dir: DataDir = None,
     quiet: Quiet = False,
 ) -> None:
@@ -56,7 +58,7 @@ def reproduce(
         rows = read_table_rows(file)
         _announce(wanted, missing(wanted, rows))
     else:
-        rows = run(wanted, folder, file, data_dir, quiet, say)
+        rows = run(wanted, folder, file, data_dir, quiet, say, chosen_device(device))
     Console().print(show(compare(number, chosen, rows)))
 
 

@@ -6,13 +6,14 @@ from typing import Annotated
 import typer
 
 from linfdist import recipes
+from linfdist.devices import AUTO
 from linfdist.evaluate import watch
 from linfdist.runs import MODEL
 from linfdist.training import train as run
 from linfdist.training.distributed import is_first
 
 from .boundary import checking, say
-from .options import Changes, DataDir, Quiet, RecipeName
+from .options import Changes, DataDir, DeviceName, Quiet, RecipeName, chosen_device
 
 
 def train(
@@ -22,6 +23,7 @@ def train(
         Path | None, typer.Option(metavar="DIR", help="The run's folder.", show_default="runs/RECIPE")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume from the last checkpoint, if there is one.")] = False,
+    device: DeviceName = AUTO,
     data_dir: DataDir = None,
     quiet: Quiet = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Live curves in DIR/tensorboard.")] = False,
@@ -32,7 +34,7 @@ def train(
     """
     with checking("RECIPE, --set"):
         recipe = recipes.override(recipes.load(name), settings or [])
-    folder = out or Path("runs") / recipe.name
+    where, folder = chosen_device(device), out or Path("runs") / recipe.name
     finished = (folder / MODEL).exists()
     run(
         recipe,
@@ -42,6 +44,7 @@ def train(
         quiet=quiet,
         tensorboard=tensorboard,
         evaluate=watch(recipe),
+        device=where,
     )
     if is_first():
         say(f"{folder} was finished before" if finished else f"finished: {folder}")

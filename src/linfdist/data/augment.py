@@ -1,5 +1,6 @@
 """Random crops and flips of batches, all images at once."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -35,40 +36,112 @@ class Augment:
         if not 0 <= self.pad_share <= 1:
             raise ValueError(f"pad_share must be between 0 and 1, got {self.pad_share}")
 
+    def size(self, height: int, width: int) -> tuple[int, int]:
+        """The height and width of the result, given those of the images."""
+        return (height, width) if self.crop is None else (self.crop, self.crop)
 
-def augment(images: Tensor, recipe: Augment, generator: torch.Generator) -> Tensor:
-    """Crop and flip at random: uint8 or float32 (B, C, H, W) on the CPU -> the same (B, C, H', W').
+    def changes(self, height: int, width: int) -> bool:
+        """Whether images of this size can come out other than they went in."""
+        return self.flip or self.pad > 0 or self.size(height, width) != (height, width)
 
-    Works on pixels, before any normalisation. The draws come from `generator` alone, in the order rows, columns,
-    flips, shares: the same state gives the same result, whatever the number of threads.
+
+@dataclass(frozen=True)
+class Choices:
+    """What was drawn for each image of a batch, on the CPU: where its crop begins, and whether it is mirrored."""
+
+    recipe: Augment
+    top: Tensor  # (B,) int64
+    left: Tensor
+    mirrored: Tensor  # (B,) bool
+
+    def __getitem__(self, some: slice) -> "Choices":
+        """The choices for some of the images."""
+        return Choices(self.recipe, self.top[some], self.left[some], self.mirrored[some])
+
+    def apply(self, images: Tensor) -> Tensor:
+        """Crop and flip images, uint8 or float32 (B, C, H, W) on any device -> the same (B, C, H', W').
+
+        The result is the same on every device: pixels are copied, nothing is computed with them.
+        """
+        _check(images)
+        if not self.recipe.changes(*images.shape[2:]):
+            return images
+        return self._on_cpu(images) if images.device.type == "cpu" else self.gathered(images)
+
+    def _on_cpu(self, images: Tensor) -> Tensor:
+        """NumPy, on one thread: the work is too small to be worth waking others, and copies out of a view of all crops
+        go row by row, which torch's indexing does not.
+        """
+        source = _padded(images.numpy(), self.recipe)
+        crops = np.lib.stride_tricks.sliding_window_view(source, self.recipe.size(*images.shape[2:]), axis=(2, 3))
+        crops = crops.transpose(0, 2, 3, 1, 4, 5)  # (B, top, left, C, H', W')
+        result = crops[np.arange(len(images)), self.top.numpy(), self.left.numpy()]  # (B, C, H', W')
+        mirrored = self.mirrored.numpy().nonzero()[0]
+        if len(mirrored):
+            result[mirrored] = result[mirrored, ..., ::-1]
+        return torch.from_numpy(result)
+
+    def gathered(self, images: Tensor) -> Tensor:
+        """Do the same by looking up where every pixel comes from, in a few operations on the images' device."""
+        height, width = images.shape[2:]
+        rows, columns = self.recipe.size(height, width)
+        chosen = torch.stack([self.top, self.left, self.mirrored.long()])  # small, and so sent in one piece
+        top, left, mirrored = send(chosen, images.device)[:, :, None]
+        row = top + torch.arange(rows, device=images.device) - self.recipe.pad  # (B, H')
+        column = torch.arange(columns, device=images.device)
+        column = left + torch.where(mirrored > 0, columns - 1 - column, column) - self.recipe.pad  # (B, W')
+        image = torch.arange(len(images), device=images.device)[:, None, None, None]
+        channel = torch.arange(images.shape[1], device=images.device)[:, None, None]
+        from_row, from_column = row.clamp(0, height - 1)[:, None, :, None], column.clamp(0, width - 1)[:, None, None]
+        result = images[image, channel, from_row, from_column]  # (B, C, H', W')
+        if self.recipe.pad_mode == "edge" or not self.recipe.pad:
+            return result
+        inside = ((row >= 0) & (row < height))[:, None, :, None] & ((column >= 0) & (column < width))[:, None, None]
+        return result.where(inside, torch.zeros((), dtype=images.dtype, device=images.device))
+
+
+def draw(recipe: Augment, shape: Sequence[int], generator: torch.Generator) -> Choices:
+    """Draw the changes of a batch (B, C, H, W) on the CPU, from `generator` alone.
+
+    The order is rows, columns, flips, shares: the same state gives the same choices, whatever the device that applies
+    them and the number of threads.
     """
-    if images.dtype not in (torch.uint8, torch.float32) or images.dim() != 4 or images.device.type != "cpu":
-        raise ValueError(
-            f"need uint8 or float32 (B, C, H, W) on the CPU, got {images.dtype} {tuple(images.shape)} {images.device}"
-        )
-    batch, _, height, width = images.shape
-    rows, columns = (recipe.crop or height), (recipe.crop or width)
+    batch, _, height, width = shape
+    rows, columns = recipe.size(height, width)
     spare_rows, spare_columns = height + 2 * recipe.pad - rows, width + 2 * recipe.pad - columns
     if min(spare_rows, spare_columns) < 0:
         raise ValueError(f"cannot crop {rows} × {columns} from images of {height} × {width} with padding {recipe.pad}")
-    if not (spare_rows or spare_columns or recipe.flip):
-        return images
-
-    top = torch.randint(spare_rows + 1, (batch,), generator=generator).numpy()
-    left = torch.randint(spare_columns + 1, (batch,), generator=generator).numpy()
-    mirrored = torch.randint(2, (batch,), generator=generator).numpy().nonzero()[0] if recipe.flip else None
+    nothing = torch.zeros(batch, dtype=torch.int64)
+    if not recipe.changes(height, width):
+        return Choices(recipe, nothing, nothing, nothing.bool())
+    top = torch.randint(spare_rows + 1, (batch,), generator=generator)
+    left = torch.randint(spare_columns + 1, (batch,), generator=generator)
+    mirrored = torch.randint(2, (batch,), generator=generator).bool() if recipe.flip else nothing.bool()
     if recipe.pad_share < 1:
-        still = torch.rand(batch, generator=generator).numpy() >= recipe.pad_share
+        still = torch.rand(batch, generator=generator) >= recipe.pad_share
         top[still], left[still] = spare_rows // 2, spare_columns // 2
-    # NumPy, on one thread: the work is too small to be worth waking others, and copies out of a view of all crops
-    # go row by row, which torch's indexing does not.
-    source = _padded(images.numpy(), recipe)
-    crops = np.lib.stride_tricks.sliding_window_view(source, (rows, columns), axis=(2, 3))
-    crops = crops.transpose(0, 2, 3, 1, 4, 5)  # (B, top, left, C, H', W')
-    result = crops[np.arange(batch), top, left]  # (B, C, H', W')
-    if mirrored is not None:
-        result[mirrored] = result[mirrored, ..., ::-1]
-    return torch.from_numpy(result)
+    return Choices(recipe, top, left, mirrored)
+
+
+def augment(images: Tensor, recipe: Augment, generator: torch.Generator) -> Tensor:
+    """Crop and flip at random: uint8 or float32 (B, C, H, W) -> the same (B, C, H', W'), on the device of the images.
+
+    Works on pixels, before any normalisation. The same state of `generator` gives the same result.
+    """
+    _check(images)
+    return draw(recipe, images.shape, generator).apply(images)
+
+
+def send(tensor: Tensor, device: torch.device) -> Tensor:
+    """Bring a tensor from the CPU to a device. To a GPU it goes from pinned memory, and nobody waits for it."""
+    if device.type == "cuda" and tensor.device.type == "cpu":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
+
+
+def _check(images: Tensor) -> None:
+    if images.dtype not in (torch.uint8, torch.float32) or images.dim() != 4:
+        raise ValueError(f"need uint8 or float32 (B, C, H, W), got {images.dtype} {tuple(images.shape)}")
 
 
 def _padded(images: NDArray[Any], recipe: Augment) -> NDArray[Any]:

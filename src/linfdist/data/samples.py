@@ -9,6 +9,16 @@ from torch import Tensor
 MOST_CHANNELS = 4  # of images whose channels come last
 
 
+def as_pixels(images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Return bytes as pixels of [0, 1], k/255 rounded once; floats are taken for pixels, and only get their type.
+
+    The same bits on every device: divided by a Python number, torch on CUDA would multiply by a rounded 1/255 instead.
+    """
+    if images.dtype != torch.uint8:
+        return images.to(dtype)
+    return images.to(dtype).div_(torch.full((), 255.0, dtype=dtype, device=images.device))
+
+
 def as_samples(values: Any, name: str = "images") -> Tensor:
     """Return samples as a tensor (N, C, H, W) on the CPU, of the type that they have.
 

@@ -33,7 +33,7 @@ def make(subject: Subject, dataset: Dataset, rows: Sequence[Row], eps: str) -> G
     return Gallery(
         rows=tuple(chosen[k] for k in broken),
         images=images[broken],
-        attacked=found.images[broken],
+        attacked=found.images[broken].cpu(),
         sizes=tuple(float(found.size[k]) for k in broken),
         predictions=tuple(subject.predictions(found.images[broken])),
         classes=tuple(dataset.classes),

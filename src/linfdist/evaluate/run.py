@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from filelock import FileLock, Timeout
 from torch import Tensor
 
 from ..attacks import attack
+from ..certificates import on_device
 from ..data import Dataset
 from ..files import remove_leftovers
 from ..rows import Row, Violation, summarise, violations
@@ -51,6 +53,7 @@ def evaluate(
     batch: int = BATCH,
     fresh: bool = False,
     show_progress: bool = False,
+    device: str | torch.device | None = None,
 ) -> Evaluation:
     """Certify and attack the images of a data set, and write rows.jsonl and summary.json into the folder `out`.
 
@@ -58,13 +61,14 @@ def evaluate(
     `model_sha256` is that of the network's configuration and weights. model: its name or path as a user gives it, for
     the commands that repeat the evaluation. split: which split `dataset` is. limit: take only the first images.
     attacks: names from `linfdist.attacks.ATTACKS`. shard: do only this part of the work; whichever shard is finished
-    last merges all of them, if they are in the same folder. fresh: begin anew.
+    last merges all of them, if they are in the same folder. fresh: begin anew. device: where a float network is to
+    compute, see `devices.choose`; by default where it is. Rows are about the network as executed there.
 
     An evaluation that was stopped is resumed; one that is finished is left as it is. ValueError if `out` holds results
     of other settings. If a certificate and an attack contradict each other, `Violated` is raised and nothing is
     finished.
     """
-    images, subject = first_images(dataset, limit), subject_of(network, dataset.images.shape[1:])
+    images, subject = first_images(dataset, limit), subject_of(on_device(network, device), dataset.images.shape[1:])
     settings = EvaluationSettings(
         model_sha256=subject.sha256(model_file),
         data=dataset.name,
@@ -75,6 +79,7 @@ def evaluate(
         method=method,
         attacks=tuple(attacks),
         batch=batch,
+        device=subject.device.type,
     )
     evaluator = _Evaluator(subject, images, settings, shard or Shard(), out, show_progress, model)
     subject.check(images.images)

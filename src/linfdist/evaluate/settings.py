@@ -64,7 +64,11 @@ class Shard:
 
 @dataclass(frozen=True)
 class EvaluationSettings:
-    """Everything that the rows depend on. `eps` is the text as given; `limit` is None if all images are taken."""
+    """Everything that the rows depend on. `eps` is the text as given; `limit` is None if all images are taken.
+
+    `device` is the type of the device that computes: a certificate is about the network as executed there. Files of
+    evaluations on the CPU do not mention it.
+    """
 
     model_sha256: str
     data: str
@@ -75,6 +79,7 @@ class EvaluationSettings:
     method: str
     attacks: tuple[str, ...]
     batch: int
+    device: str = "cpu"
 
     def __post_init__(self) -> None:
         parse_eps(self.eps)
@@ -87,11 +92,12 @@ class EvaluationSettings:
 
     def as_json(self) -> dict[str, Any]:
         """The settings as they are kept beside the rows."""
-        return asdict(self) | {"attacks": list(self.attacks)}
+        values = asdict(self) | {"attacks": list(self.attacks)}
+        return values if self.device != "cpu" else {name: value for name, value in values.items() if name != "device"}
 
     def differences(self, kept: Mapping[str, Any]) -> list[str]:
         """What differs from the settings kept in a file, in words. Images count by content, eps by its value."""
-        mine = self.as_json()
+        mine, kept = self.as_json() | {"device": self.device}, {"device": "cpu", **kept}
         differing = [name for name in mine if name != "data" and not _same(name, kept.get(name), mine[name])]
         if "data_sha256" in differing:  # name the options that the user gave, if they differ
             differing.remove("data_sha256")

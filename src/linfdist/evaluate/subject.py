@@ -25,6 +25,11 @@ class Subject(ABC):
         """The sha256 by which results name the network; `file` is where it was loaded from, if it was."""
 
     @property
+    def device(self) -> torch.device:
+        """Where the network computes."""
+        return torch.device("cpu")
+
+    @property
     def domain(self) -> str | None:
         """The sha256 of the domain that all proofs and attacks keep to; None if that is all images of [0, 1]."""
         return None
@@ -67,6 +72,10 @@ class FloatSubject(Subject):
             digest.update(f"{name} {values.dtype} {tuple(values.shape)}".encode())
             digest.update(values.view(-1).view(torch.uint8).numpy().data if values.numel() else b"")
         return digest.hexdigest()
+
+    @property
+    def device(self) -> torch.device:
+        return self.network.any_tensor.device
 
     def check(self, images: Tensor) -> None:
         self.network.check_images(self.network.from_bytes(images[:1]))

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
+from ..data.samples import as_pixels
 from ..nn import Box, CenterCrop, Clip, Contract, Flatten, LipschitzModule, MeanPool, Normalize, Readout, Stack
 from ..nn.clip import check_clip
 from ..nn.mean_pool import check_pool
@@ -114,7 +115,7 @@ class PixelNet(Contract):
     def from_bytes(self, images: Tensor) -> Tensor:
         """Turn 8-bit images into the pixels in [0, 1] that the network takes, in its precision and on its device."""
         weight = self.any_tensor
-        return images.to(weight.device).to(weight.dtype) / 255
+        return as_pixels(images.to(weight.device), weight.dtype)
 
     def check_images(self, x: Tensor) -> None:
         """Raise unless x are floating-point images of this network's shape, or of the shape after its crop."""

@@ -6,13 +6,20 @@ from typing import Any
 import torch
 
 EXACT_PRODUCTS = ("none", "ieee")  # torch's words for float32 products in float32
+EXACT_MODES = {  # what asks oneDNN and cuBLAS for other products than torch does, and what leaves them as they are
+    "ONEDNN_DEFAULT_FPMATH_MODE": "STRICT",
+    "DNNL_DEFAULT_FPMATH_MODE": "STRICT",
+    "NVIDIA_TF32_OVERRIDE": "0",
+    "CUBLAS_EMULATE_SINGLE_PRECISION": "0",
+    "CUBLAS_EMULATE_DOUBLE_PRECISION": "0",
+}
 
 
 def check_products() -> None:
     """Raise ValueError if torch may compute matrix products in less than the precision of their factors."""
-    for variable in ("ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_DEFAULT_FPMATH_MODE"):
-        mode = os.environ.get(variable, "STRICT")
-        if mode.upper() != "STRICT":
+    for variable, harmless in EXACT_MODES.items():
+        mode = os.environ.get(variable) or harmless
+        if mode.upper() != harmless:
             raise ValueError(
                 f"{variable}={mode}: products may be computed in less than the network's precision, which its "
                 "bounds do not cover: unset it"

@@ -21,6 +21,8 @@ def commands(run: Run) -> list[str]:
     if model != folder:
         evaluate += ["--out", folder]
     evaluate += ["--method", str(run.summary["method"])]
+    if device := run.summary.get("device"):
+        evaluate += ["--device", str(device)]
     if run.attacks:
         evaluate += ["--attack", ",".join(run.attacks)]
     name, split = run.summary.get("data"), run.summary.get("split", "test")

@@ -6,9 +6,13 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from .. import data
+from ..devices import CPU, synchronise
 from ..recipes import Recipe
 from ..training import Trainer
+from ..training.distributed import Workers
 from ..training.schedule import State, state_at
 
 POINTS = 6  # of the p-ramp
@@ -23,13 +27,16 @@ class EpochTimes:
     mean: float
 
 
-def epoch_times(recipe: Recipe, data_dir: Path | None = None, steps: int = STEPS) -> EpochTimes:
+def epoch_times(
+    recipe: Recipe, data_dir: Path | None = None, device: torch.device = CPU, steps: int = STEPS
+) -> EpochTimes:
     """Time training steps with fresh weights, at e1's p, at the middle of each sixth of the p-ramp, and at p = inf.
 
     The time of a step depends on p, and a little on the weights: those of a trained network leave the engine somewhat
     more or less to skip.
     """
-    trainer = Trainer(recipe, data.load(recipe.data, data_dir=data_dir), data.info(recipe.data))
+    train_set = data.load(recipe.data, data_dir=data_dir)
+    trainer = Trainer(recipe, train_set, data.info(recipe.data), Workers(device=device))
     per_epoch = trainer.batches.steps_per_epoch
     by_p: dict[str, float] = {}
     total = 0.0
@@ -54,5 +61,6 @@ def _step_seconds(trainer: Trainer, state: State, steps: int) -> float:
     for _ in range(steps + 1):
         start = time.perf_counter()
         trainer.step(state)
+        synchronise(trainer.workers.device)
         times.append(time.perf_counter() - start)
     return statistics.median(times[1:])  # the first one warms up

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from .. import data, models
+import torch
+
+from .. import data, devices, models
 from ..evaluate import evaluate, watch
 from ..machine import in_words
 from ..recipes import Recipe
@@ -61,6 +63,7 @@ def run(
     data_dir: Path | None = None,
     quiet: bool = False,
     tell: Callable[[str], None] = lambda text: None,
+    device: torch.device = devices.CPU,
 ) -> list[TableRow]:
     """Do what is missing, one job after the other, and return all rows of the file.
 
@@ -70,35 +73,36 @@ def run(
     for number, job in enumerate(left, start=1):
         tell(f"{number} of {len(left)}: {job.name}")
         measure = _times if job.planned.table == TIMES else _accuracies
-        append_rows(rows_file, [measure(job, out / job.name, data_dir, quiet).model_dump(exclude_none=True)])
+        append_rows(rows_file, [measure(job, out / job.name, data_dir, quiet, device).model_dump(exclude_none=True)])
     return read_table_rows(rows_file)
 
 
-def _accuracies(job: Job, folder: Path, data_dir: Path | None, quiet: bool) -> TableRow:
+def _accuracies(job: Job, folder: Path, data_dir: Path | None, quiet: bool, device: torch.device) -> TableRow:
     recipe = job.planned.with_seed(job.seed)
-    train(recipe, folder, resume=True, data_dir=data_dir, quiet=quiet, evaluate=watch(recipe))
+    train(recipe, folder, resume=True, data_dir=data_dir, quiet=quiet, evaluate=watch(recipe), device=device)
     trained = Run(folder)
     trained.check_trained()
     test_set = data.load(recipe.data, "test", data_dir)
     summary = evaluate(
-        models.load(folder), test_set, recipe.eps, folder, trained.model_file, attacks=("pgd",), show_progress=not quiet
-    ).summary
+        models.load(folder), test_set, recipe.eps, folder, trained.model_file, attacks=("pgd",),
+        show_progress=not quiet, device=device,
+    ).summary  # fmt: skip
     return _row(
-        job, recipe, trained.seconds / 3600, clean=summary["clean"], robust=summary["robust"],
+        job, recipe, device, trained.seconds / 3600, clean=summary["clean"], robust=summary["robust"],
         certified=summary["certified"], train_clean=float(trained.metrics[-1]["train_accuracy"]),
     )  # fmt: skip
 
 
-def _times(job: Job, folder: Path, data_dir: Path | None, quiet: bool) -> TableRow:
+def _times(job: Job, folder: Path, data_dir: Path | None, quiet: bool, device: torch.device) -> TableRow:
     recipe = job.planned.with_seed(job.seed)
-    times = epoch_times(recipe, data_dir)
+    times = epoch_times(recipe, data_dir, device)
     by_p = {p: round(seconds, 2) for p, seconds in times.by_p.items()}
-    return _row(job, recipe, 0.0, seconds_by_p=by_p, seconds_per_epoch=round(times.mean, 2))
+    return _row(job, recipe, device, 0.0, seconds_by_p=by_p, seconds_per_epoch=round(times.mean, 2))
 
 
-def _row(job: Job, recipe: Recipe, hours: float, **measured: object) -> TableRow:
+def _row(job: Job, recipe: Recipe, device: torch.device, hours: float, **measured: object) -> TableRow:
     known = {
         "table": job.planned.table, "row": job.planned.label, "scale": job.planned.scale, "recipe": recipe,
-        "hours": round(hours, 3), "machine": in_words(), "date": date.today().isoformat(),
+        "hours": round(hours, 3), "machine": in_words(device), "date": date.today().isoformat(),
     }  # fmt: skip
     return TableRow.model_validate(known | measured)

@@ -5,7 +5,8 @@ import hashlib
 import torch
 from torch import Tensor
 
-from ..data.augment import Augment, augment
+from ..data.augment import Augment, draw, send
+from ..data.samples import as_pixels
 from ..recipes import Recipe
 from .distributed import Workers
 
@@ -33,24 +34,30 @@ class Batches:
         self.augmentation = Augment(recipe.pad, recipe.pad_mode, recipe.flip, recipe.crop, recipe.pad_share)
         self.steps_per_epoch = len(taken) // recipe.batch_size
         self._epoch, self._order = -1, torch.empty(0, dtype=torch.int64)
+        self._ready: dict[int, tuple[Tensor, Tensor]] = {}
 
     def at(self, step: int) -> tuple[Tensor, Tensor]:
-        """Return this process's share of batch `step`: pixels in [0, 1] and labels."""
+        """Return this process's share of batch `step`, on its device: pixels in [0, 1] and labels."""
+        ready, self._ready = self._ready, {}
+        return ready[step] if step in ready else self._make(step)
+
+    def prepare(self, step: int) -> None:
+        """Make a batch before it is asked for: while a GPU computes, the CPU has time for that."""
+        if self.workers.device.type != "cpu":
+            self._ready = {step: self._make(step)}
+
+    def _make(self, step: int) -> tuple[Tensor, Tensor]:
         epoch, position = divmod(step, self.steps_per_epoch)
         if epoch != self._epoch:
             self._epoch = epoch
             self._order = torch.randperm(len(self.taken), generator=_generator(self.recipe.seed, 0, epoch))
-        size = self.recipe.batch_size
-        index = self.taken[self._order[position * size : (position + 1) * size]]
-        images = augment(self.images[index], self.augmentation, _generator(self.recipe.seed, 1, step))
+        size, device = self.recipe.batch_size, self.workers.device
         mine = slice(self.workers.rank, None, self.workers.world)
-        device = self.workers.device
-        return as_pixels(images[mine].to(device)), self.labels[index][mine].to(device)
-
-
-def as_pixels(images: Tensor) -> Tensor:
-    """Return images, uint8 or float32 in [0, 1], as float32 pixels in [0, 1]."""
-    return images.float().div_(255) if images.dtype == torch.uint8 else images.float()
+        index = self.taken[self._order[position * size : (position + 1) * size][mine]]
+        shape = (size, *self.images.shape[1:])  # choices are drawn for the whole batch, of which others have the rest
+        choices = draw(self.augmentation, shape, _generator(self.recipe.seed, 1, step))[mine]
+        images, labels = send(self.images[index], device), send(self.labels[index], device)
+        return as_pixels(choices.apply(images)), labels
 
 
 def _generator(seed: int, stream: int, counter: int) -> torch.Generator:

@@ -14,6 +14,7 @@ import torch.distributed
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from .. import devices
 from ..errors import LinfdistError
 
 FORESEEN = (LinfdistError, ImportError, MemoryError, OSError, TypeError, ValueError)  # what a user can cause
@@ -151,16 +152,10 @@ def is_first() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def default_device(local: int = 0) -> torch.device:
-    """Return the GPU of this number if there is any, else the CPU."""
-    return torch.device("cuda", local) if torch.cuda.is_available() else torch.device("cpu")
-
-
 @contextmanager
-def workers(timeout: timedelta = timedelta(minutes=5)) -> Iterator[Workers]:
-    """Join the group that `torchrun` has set up (gloo on CPUs, NCCL on GPUs), or work alone."""
-    local = int(os.environ.get("LOCAL_RANK", "0"))
-    device = default_device(local)
+def workers(device: str | torch.device = devices.AUTO, timeout: timedelta = timedelta(minutes=5)) -> Iterator[Workers]:
+    """Join the group that `torchrun` has set up (gloo on CPUs, NCCL on GPUs), or work alone; see `devices.choose`."""
+    device = devices.choose(device)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     world = int(os.environ.get("WORLD_SIZE", "1"))
@@ -170,8 +165,11 @@ def workers(timeout: timedelta = timedelta(minutes=5)) -> Iterator[Workers]:
             torch.distributed.get_rank() if group else 0, torch.distributed.get_world_size() if group else 1, device
         )
         return
+    on_gpu = device.type == "cuda"
     try:
-        torch.distributed.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timeout)
+        torch.distributed.init_process_group(
+            "nccl" if on_gpu else "gloo", timeout=timeout, device_id=device if on_gpu else None
+        )
     except RuntimeError as error:
         raise LostWorker(
             f"the processes of this job have not found one another ({without_advice(error)}): see that every machine "

@@ -11,9 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from .. import data
+from .. import data, devices
 from ..files import remove_leftovers, write_atomically
 from ..models import PixelNet, save
 from ..recipes import Recipe
@@ -46,17 +47,19 @@ def train(
     tensorboard: bool = False,
     evaluate: Evaluate | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    device: str | torch.device = devices.AUTO,
 ) -> Path:
     """Train `recipe` into the folder `out` and return it: model.safetensors, recipe.json, metrics.jsonl.
 
     `resume` continues from the last checkpoint, or starts afresh if there is none; the result has the same bits as that
     of an uninterrupted run. `evaluate(network, images, labels)` adds its numbers, which are means over these images, to
-    every epoch's row: on the recipe's held-out images, else on training images, never on the test set.
+    every epoch's row: on the recipe's held-out images, else on training images, never on the test set. device: see
+    `devices.choose`; a run may be resumed on another one, but then only those of the same kind promise the same bits.
 
     Of several processes (`torchrun`), each must be given the same; what fails on one of them fails on all.
     """
     out = Path(out)
-    with workers() as me:
+    with workers(device) as me:
         try:
             if _finished_before(recipe, out, me, resume):
                 return out

@@ -41,6 +41,9 @@ def clipped_hinge_loss(z: Tensor, y: Tensor, threshold: float) -> Tensor:
     return (shortfalls(z, y, threshold).amax(1) / threshold).clamp(0, 1).mean()
 
 
+BLOCK = 1 << 19  # elements at a time of the differences below
+
+
 class _Spread(torch.autograd.Function):
     """(w (M, H), half (B, H), y) -> Σ_h |w_jh - w_yh| half_h, (B, M).
 
@@ -48,14 +51,12 @@ class _Spread(torch.autograd.Function):
     few images at a time stay in the cache.
     """
 
-    BLOCK = 1 << 19  # elements at a time
-
     @staticmethod
     def forward(ctx: Any, w: Tensor, half: Tensor, y: Tensor) -> Tensor:
         ctx.save_for_backward(w, half, y)
         parts = [
             torch.bmm((w - w[labels, None]).abs_(), values[:, :, None])[:, :, 0]
-            for labels, values in _Spread.pieces(w, y, half)
+            for labels, values in _pieces(w, y, half)
         ]
         return torch.cat(parts)
 
@@ -63,7 +64,7 @@ class _Spread(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         w, half, y = ctx.saved_tensors
         grad_w, grad_half = torch.zeros_like(w), []
-        for labels, values, g in _Spread.pieces(w, y, half, grad):
+        for labels, values, g in _pieces(w, y, half, grad):
             difference = w - w[labels, None]  # (b, M, H)
             grad_half.append(torch.bmm(g[:, None], difference.abs())[:, 0])
             push = difference.sign_().mul_(g[:, :, None]).mul_(values[:, None])
@@ -71,9 +72,9 @@ class _Spread(torch.autograd.Function):
             grad_w.index_add_(0, labels, push.sum(1), alpha=-1)
         return grad_w, torch.cat(grad_half), None
 
-    @staticmethod
-    def pieces(w: Tensor, *batch: Tensor) -> Iterator[tuple[Tensor, ...]]:
-        return zip(*(each.split(max(1, _Spread.BLOCK // w.numel())) for each in batch), strict=True)
+
+def _pieces(w: Tensor, *batch: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    return zip(*(each.split(max(1, BLOCK // w.numel())) for each in batch), strict=True)
 
 
 def worst_margins(head: Head, features: Tensor, y: Tensor, eps: float) -> Tensor:
@@ -126,6 +127,12 @@ class Loss(nn.Module, ABC):
 class LogitLoss(Loss):
     """A loss of plain networks: of the logits, or in e4 of their bounds over the box that is to be certified."""
 
+    def __init__(self, recipe: Recipe, lipschitz: float) -> None:
+        super().__init__(recipe, lipschitz)
+        self.threshold = recipe.number("threshold") * lipschitz
+        self.eps = recipe.number("eps")
+        self.box_threshold = recipe.number("box_threshold") * lipschitz if recipe.e4 else 0.0
+
     @abstractmethod
     def of(self, z: Tensor, y: Tensor, threshold: float, state: State) -> Tensor:
         """Return the loss of logits z (B, M) and labels y, which are to lead by the threshold."""
@@ -133,16 +140,20 @@ class LogitLoss(Loss):
     def forward(self, network: PixelNet, x: Tensor, y: Tensor, state: State) -> tuple[Tensor, Tensor]:
         if not state.boxes:
             z = network(x, state.p)
-            return self.of(z, y, self.recipe.number("threshold") * self.lipschitz, state), z
-        bounds = worst_logits(cast(DistNet, network), x, y, self.recipe.number("eps"))
-        return self.of(bounds, y, self.recipe.number("box_threshold") * self.lipschitz, state), bounds
+            return self.of(z, y, self.threshold, state), z
+        bounds = worst_logits(cast(DistNet, network), x, y, self.eps)
+        return self.of(bounds, y, self.box_threshold, state), bounds
 
 
 class Hinge(LogitLoss):
     """The multi-class hinge loss of plain networks."""
 
+    def __init__(self, recipe: Recipe, lipschitz: float) -> None:
+        super().__init__(recipe, lipschitz)
+        self.mean_weight = recipe.hinge_mean_weight
+
     def of(self, z: Tensor, y: Tensor, threshold: float, state: State) -> Tensor:
-        return hinge_loss(z, y, threshold, self.recipe.hinge_mean_weight)
+        return hinge_loss(z, y, threshold, self.mean_weight)
 
 
 class ScaledCE(LogitLoss):
@@ -161,12 +172,16 @@ class ScaledCE(LogitLoss):
 class IBP(Loss):
     """The cross-entropy of interval bounds through the head, for networks that end in one."""
 
+    def __init__(self, recipe: Recipe, lipschitz: float) -> None:
+        super().__init__(recipe, lipschitz)
+        self.kappa = recipe.number("kappa")
+
     def forward(self, network: PixelNet, x: Tensor, y: Tensor, state: State) -> tuple[Tensor, Tensor]:
         head = cast(Head, network.readout)
         features = network.features(x, state.p)
         z = head(features)
         eps = state.loss["eps_train"] * self.lipschitz
-        return ibp_loss(head, features, z, y, eps, self.recipe.number("kappa")), z
+        return ibp_loss(head, features, z, y, eps, self.kappa), z
 
 
 LOSSES: dict[str, type[Loss]] = {"hinge": Hinge, "ibp": IBP, "scaled_ce": ScaledCE}  # by the names of recipes

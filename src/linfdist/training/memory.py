@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .. import data, recipes
+from .. import data, devices, recipes
 from ..data import Dataset, Info
 from ..data.measure import measure
 from ..data.samples import as_samples
 from ..models import PixelNet
 from ..recipes import Recipe
-from .distributed import Workers, default_device
+from .distributed import Workers
 from .trainer import Progress, Trainer
 
 NAME = "the images"
@@ -28,7 +28,7 @@ def train(
     classes: Sequence[str] | None = None,
     settings: Mapping[str, object] | None = None,
     callback: Callable[[Progress], object] | None = None,
-    device: str | torch.device | None = None,
+    device: str | torch.device = devices.AUTO,
 ) -> PixelNet:
     """Train a network on images or rows of features in memory; return it in eval mode, on the CPU, for [0, 1].
 
@@ -41,7 +41,7 @@ def train(
     classes: the names of the classes; by default, there are as many classes as labels.
     settings: other values for keys of the recipe, such as {"epochs": 3, "width": 64}.
     callback: is called with a `Progress` after each epoch; what it raises ends the training.
-    device: where to train; by default on a GPU if there is one.
+    device: where to train: "cpu", "cuda", "cuda:1"; by default on a GPU if a fast backend can use one, else on the CPU.
 
     The same recipe and images give the same bits as `linfdist train`. If images and classes have the shape and number
     of the recipe's data set, they are normalised with its constants, else with their own mean and standard deviation.
@@ -54,7 +54,7 @@ def train(
         info = _measured(dataset)
         if chosen.data in data.NAMES:
             changes = {"data": "./in-memory", **changes}  # it is not the data set that the recipe was made for
-    workers = Workers(device=torch.device(device) if device is not None else default_device())
+    workers = Workers(device=devices.choose(device))
     trainer = Trainer(chosen.override(changes), dataset, info, workers)
     while not trainer.finished:
         trainer.step()

@@ -9,12 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from ..data import Dataset, Info
+from ..data.samples import as_pixels
 from ..errors import LinfdistError
 from ..models import PixelNet
 from ..models.saved import load_into
 from ..recipes import Recipe
 from .average import Average
-from .batches import Batches, as_pixels
+from .batches import Batches
 from .distributed import Workers
 from .objective import Objective, build_network, start_network
 from .optim import DistAdam
@@ -124,13 +125,15 @@ class Trainer:
         """
         self.objective.train()
         loss, z = self.shared(x, y, state)
+        self.optimiser.zero_grad()
+        loss.backward()
+        if self.done + 1 < self.total:
+            self.batches.prepare(self.done + 1)  # before anything is read from a GPU, which would mean to wait for it
         correct = (z.detach().argmax(1) == y).sum()
         whole = self.workers.sum({"loss": float(loss.detach()), "correct": float(correct)})
         value = whole["loss"] / self.workers.world
         if not math.isfinite(value):
             raise self._diverged(f"the loss became {value} at", self.done)
-        self.optimiser.zero_grad()
-        loss.backward()
         return value, int(whole["correct"])
 
     def update(self, state: State) -> None:

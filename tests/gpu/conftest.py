@@ -1,0 +1,42 @@
+"""The same tests on several devices: the CPU, a GPU where there is one, and a device that only pretends to be one.
+
+`make test-gpu` runs those marked `gpu`. LINFDIST_PRETEND, the library of `pretend.cpp`, makes all run on that device.
+"""
+
+import os
+
+import pytest
+import torch
+
+from linfdist import devices
+from linfdist.certificates import device as proofs
+
+from . import pretend
+
+LIBRARY = os.environ.get(pretend.VARIABLE)
+if LIBRARY:
+    pretend.register(LIBRARY)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "device" in metafunc.fixturenames:
+        names = [pretend.NAME] if LIBRARY else ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+        metafunc.parametrize("device", names, indirect=True)
+
+
+@pytest.fixture
+def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> torch.device:
+    if request.param == "cuda" and not torch.cuda.is_available():
+        pytest.skip(devices.why_none())
+    if request.param == pretend.NAME:  # its arithmetic is that of the CPU
+        monkeypatch.setattr(proofs, "PROVED", (*proofs.PROVED, pretend.NAME))
+        monkeypatch.setenv("LINFDIST_BACKEND", "reference")  # no other runs there: the CPU shall take the same one
+    return devices.choose(request.param)
+
+
+@pytest.fixture
+def gpu() -> torch.device:
+    """A GPU; for tests that make no sense elsewhere, which must be marked."""
+    if not torch.cuda.is_available():
+        pytest.skip(devices.why_none())
+    return devices.choose("cuda")
