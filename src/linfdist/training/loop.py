@@ -127,6 +127,7 @@ class _Run:
             trainer.shared = DistributedDataParallel(trainer.objective)
         saved = time.monotonic()
         started = saved - (metrics.seconds if metrics is not None else 0.0)
+        busy = time.process_time() - (metrics.cpu_seconds / self.me.world if metrics is not None else 0.0)
         try:
             with _stop_requests() as stop:
                 while not trainer.finished:
@@ -135,6 +136,7 @@ class _Run:
                     reporter.step(trainer.done, _describe(state, loss, trainer.sums))
                     if trainer.epoch_ended:
                         row = self.end_epoch(state, reporter, evaluate, time.monotonic() - started)
+                        row["cpu_seconds"] = (time.process_time() - busy) * self.me.world
                         if metrics is not None:
                             metrics.add(row)
                         if writer is not None:
