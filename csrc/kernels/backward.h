@@ -12,18 +12,17 @@ namespace {
 using linfdist::Backward;
 using linfdist::Buffer;
 
-// Adds t = factor power to the gradient of the inputs, if that is wanted, and to the sum that dw gets.
+// Adds t = factor power to the gradient of the inputs, if that is wanted, and to the sum that dw gets: the same bits there
+// whether or not it is.
 template <class V, bool Dx>
 inline void add_gradient(typename V::R factor, typename V::R power, typename V::T* dx, typename V::R& sum) {
-  if constexpr (!Dx) {
+  if constexpr (V::kFuseAll) {
     sum = V::fma(factor, power, sum);
-  } else if constexpr (V::kFuseAll) {
-    sum = V::fma(factor, power, sum);
-    V::store(dx, V::fma(factor, power, V::load(dx)));
+    if constexpr (Dx) V::store(dx, V::fma(factor, power, V::load(dx)));
   } else {
     const typename V::R t = V::mul(factor, power);
     sum = V::add(sum, t);
-    V::store(dx, V::add(V::load(dx), t));
+    if constexpr (Dx) V::store(dx, V::add(V::load(dx), t));
   }
 }
 

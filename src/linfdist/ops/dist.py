@@ -131,12 +131,14 @@ class PlainDist(Function):
         if ctx.p == math.inf:
             y, where = ctx.saved_tensors
             inf_gradient = InfDistGradient.apply if again else InfDistGradient.forward
-            dx, dw = inf_gradient(_as_images(grad), _as_images(y), where, *ctx.shapes, ctx.geometry, need_x, need_w)
+            shapes: tuple[Ints, Ints] = ctx.shapes
+            dx, dw = inf_gradient(_as_images(grad), _as_images(y), where, *shapes, ctx.geometry, need_x, need_w)
         else:
             x, w, y = ctx.saved_tensors
             p = torch.scalar_tensor(ctx.p, dtype=torch.float64) if again else ctx.p
             p_gradient = PDistGradient.apply if again else PDistGradient.forward
-            dx, dw = p_gradient(*(_as_images(t) for t in (grad, x, w, y)), p, ctx.geometry, need_x, need_w)
+            tensors = _as_images(grad), _as_images(x), _as_images(w), _as_images(y)
+            dx, dw = p_gradient(*tensors, p, ctx.geometry, need_x, need_w)
         if grad.dim() == 2:
             dx, dw = dx.flatten(1) if need_x else dx, dw.flatten(1) if need_w else dw
         return dx if need_x else None, dw if need_w else None, None, None
