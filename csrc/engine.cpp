@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <type_traits>
 
 namespace linfdist {
 namespace {
@@ -61,7 +63,7 @@ void p_dist(const Geometry& g, const T* x, const T* w, double p, T* y) {
     if (power.kind == Power::kProduct) {
       const double bound = largest_difference(g, group, images.ranges, weight_ranges(g, lists.w));
       if (p <= 8)
-        job.direct = bound < std::exp2(Limits<T>::kRoom / p) / I && bound > std::exp2(-30 / p);
+        job.common = bound < std::exp2(Limits<T>::kRoom / p) / I && bound > std::exp2(-30 / p);
       else if (bound > 0x1p-60 && bound < 0x1p60)
         job.common = static_cast<T>(common_scale(bound, I, p));
     }
@@ -118,81 +120,79 @@ void careful_rows(const Backward<T>& job, int64_t panel, int64_t o, int64_t i0, 
       const int64_t at = careful::input_offset(g, job.group, b, i);
       const T d = (at < 0 ? T(0) : original.x[at]) - original.w[o * g.inputs() + i];
       const T s = careful::slope(d, y, job.p), t = s == 0 ? 0 : original.grad[out] * s;
-      dx_slice[(i - i0) * L + b - panel * L] += t;
+      if (job.dx) dx_slice[(i - i0) * L + b - panel * L] += t;
       if (job.dw) job.dw[o * g.inputs() + i] -= t;
     }
   }
 }
 
-// y and grad of a group as the kernel wants them, (panels, neurons, lanes), and what there is to know about them.
+// y and grad of a group as the kernel wants them (see Backward), and what there is to know about them.
 template <class T>
 class PackedOutputs {
  public:
-  const Buffer<T> inverse, grad;  // 1/y and grad; 0 in rows that are padding, at distance 0 or not `ordinary`
-  std::vector<T> least;           // (neurons): the smallest y of each
-  std::vector<uint8_t> careful;   // (panels, neurons): whether there are rows that are not `ordinary`
+  const Buffer<T> minus, grad, scale, need;
+  std::vector<T> least;          // (neurons): the smallest y of each
+  std::vector<uint8_t> careful;  // (panels, neurons): whether there are rows that are not `ordinary`
   bool any_careful;
 
-  PackedOutputs(const Geometry& g, int64_t group, const T* y, const T* gradient)
-      : inverse(size(g)), grad(size(g)), least(size(g) / kL), careful(size(g) / kL), panels_(ceil_div(g.rows(), kL)), neurons_(g.neurons()) {
-    std::vector<Extent> extents(panels_);
-    parallel(panels_, grain(8 * neurons_ * kL), [&](int64_t begin, int64_t end) {
-      table<T>().pack_outputs(g, group, y, inverse, begin, end);
+  PackedOutputs(const Geometry& g, int64_t group, const T* y, const T* gradient, const Power& power)
+      : minus(size(g)), grad(size(g)), scale(size(g) / kL), need(size(g) / kRows), least(size(g) / kL), careful(size(g) / kL) {
+    const int64_t panels = ceil_div(g.rows(), kL), neurons = g.neurons();
+    parallel(panels, grain(8 * neurons * kL), [&](int64_t begin, int64_t end) {
+      table<T>().pack_outputs(g, group, y, minus, begin, end);
       table<T>().pack_outputs(g, group, gradient, grad, begin, end);
-      for (int64_t j = begin * neurons_; j < end * neurons_; ++j) extents[j / neurons_].add(take(j));
+      for (int64_t j = begin * neurons; j < end * neurons; ++j) take(j, power);
     });
-    for (const Extent& extent : extents) all_.add(extent);
     any_careful = std::find(careful.begin(), careful.end(), 1) != careful.end();
-    for (int64_t q = 1; q < panels_; ++q)
-      for (int64_t o = 0; o < neurons_; ++o) least[o] = std::min(least[o], least[q * neurons_ + o]);
-  }
-
-  // Turns grad into grad / y^(p-1) if p is whole and small, and nothing over- or underflows on the way: the gradients that
-  // count beside the largest one keep their digits.
-  bool divide(double p) const {
-    if (!(p <= 8 && p == std::floor(p)) || any_careful || !(all_.largest <= 0x1p12 && all_.smallest >= 0x1p-12)) return false;
-    const double most = all_.gradient * std::pow(all_.smallest, 1 - p), common = all_.gradient * std::pow(all_.largest, 1 - p);
-    if (!(common > 0x1p-60 && most < 0x1p100)) return false;
-    parallel(panels_, grain(8 * neurons_ * kL), [&](int64_t begin, int64_t end) {
-      for (int64_t k = begin * neurons_ * kL; k < end * neurons_ * kL; ++k)
-        for (int e = 1; e < p; ++e) grad[k] *= inverse[k];
-    });
-    return true;
+    for (int64_t q = 1; q < panels; ++q)
+      for (int64_t o = 0; o < neurons; ++o) least[o] = std::min(least[o], least[q * neurons + o]);
   }
 
  private:
   static constexpr int64_t kL = kLanes<T>;
-  struct Extent {
-    T smallest = Limits<T>::kOrdinary, largest = 0, gradient = 0;  // of y, and of |grad|
-    void add(const Extent& other) {
-      smallest = std::min(smallest, other.smallest);
-      largest = std::max(largest, other.largest);
-      gradient = std::max(gradient, other.gradient);
-    }
-  };
-
   static int64_t size(const Geometry& g) { return ceil_div(g.rows(), kL) * g.neurons() * kL; }
 
-  Extent take(int64_t j) {
-    Extent extent;
-    bool rest = false;
-    for (int64_t k = j * kL; k < (j + 1) * kL; ++k) {
-      const T v = inverse[k];
-      const bool fine = ordinary(v);
-      rest |= !fine && v != 0;
-      extent.smallest = std::min(extent.smallest, fine ? v : Limits<T>::kOrdinary);
-      extent.largest = std::max(extent.largest, fine ? v : T(0));
-      inverse[k] = fine ? 1 / (fine ? v : 1) : 0;
-      grad[k] = fine ? grad[k] : 0;
-      extent.gradient = std::max(extent.gradient, std::fabs(grad[k]));
+  // The rows of one panel and neuron. A row whose gradient is 0 asks for nothing.
+  void take(int64_t j, const Power& power) {
+    T smallest = Limits<T>::kOrdinary, largest = 0, gradient = 0;
+    bool rest = false, any = false;
+    for (int64_t block = j * kL; block < (j + 1) * kL; block += kRows) {
+      T lowest = Limits<T>::kOrdinary;
+      for (int64_t k = block; k < block + kRows; ++k) {
+        const T y = minus[k];
+        const bool fine = ordinary(y), wanted = fine && grad[k] != 0;
+        rest |= !fine && y != 0;
+        any |= wanted;
+        lowest = std::min(lowest, wanted ? y : Limits<T>::kOrdinary);
+        largest = std::max(largest, wanted ? y : T(0));
+        minus[k] = wanted ? -1 / (wanted ? y : 1) : 0;
+        grad[k] = wanted ? grad[k] : 0;
+        gradient = std::max(gradient, std::fabs(grad[k]));
+      }
+      need[block / kRows] = lowest < Limits<T>::kOrdinary ? static_cast<T>(power.least) * lowest : std::numeric_limits<T>::infinity();
+      smallest = std::min(smallest, lowest);
     }
-    least[j] = extent.smallest;
+    least[j] = smallest;
     careful[j] = rest;
-    return extent;
+    scale[j] = !any ? -1 : power.kind == Power::kProduct && !rest ? fold(j, power.e, smallest, largest, gradient) : 0;
   }
 
-  int64_t panels_, neurons_;
-  Extent all_;
+  // Turns grad into grad / (c y)^e, where c is returned: 1 for small e, else a power of two that makes all c y at most 1.
+  // Returns 0 and does nothing if the y lie so far apart that something could overflow, or count and underflow.
+  T fold(int64_t j, double e, T smallest, T largest, T gradient) const {
+    constexpr double kApart = std::is_same_v<T, float> ? 80 : 900, kRoom = Limits<T>::kRoom;
+    const double c = e <= 8 ? 1 : std::exp2(-std::ilogb(largest) - 1.0);
+    const double most = -e * std::log2(c * smallest), fewest = -e * std::log2(c * largest), size = std::log2(gradient);
+    if (most > kApart || fewest < -kApart || size + most > kRoom || size + fewest < -kRoom + 20) return 0;
+    T base[kL];
+    for (int64_t k = 0; k < kL; ++k) base[k] = -minus[j * kL + k] / static_cast<T>(c);
+    for (int bits = static_cast<int>(e);; bits >>= 1) {
+      if (bits & 1)
+        for (int64_t k = 0; k < kL; ++k) grad[j * kL + k] *= base[k];
+      if (bits <= 1) return static_cast<T>(c);
+      for (int64_t k = 0; k < kL; ++k) base[k] *= base[k];
+    }
+  }
 };
 
 }  // namespace
@@ -204,7 +204,7 @@ void p_dist_backward(const Geometry& g, const T* grad, const T* x, const T* w, c
   const Power power = choose_power<T>(p, 1, I);
   for (int64_t group = 0; group < g.groups; ++group) {
     const int64_t at = group * g.neurons() * I;
-    const PackedOutputs<T> outputs(g, group, y, grad);
+    const PackedOutputs<T> outputs(g, group, y, grad, power);
     const InputLists<T> lists(g, group, w + at, images.ranges, keep<T>(p, I, true), outputs.least.data());
     Backward<T> job{};
     job.g = &g;
@@ -215,9 +215,10 @@ void p_dist_backward(const Geometry& g, const T* grad, const T* x, const T* w, c
     std::vector<int64_t> first;
     if (lists.lists.pruned()) first = lists.first_in_slices(g, job.slice);
     job.first = lists.lists.pruned() ? first.data() : nullptr;
-    job.direct = outputs.divide(p);
     job.grad = outputs.grad;
-    job.inverse = outputs.inverse;
+    job.minus = outputs.minus;
+    job.scale = outputs.scale;
+    job.need = worth_filtering(power, lists.lists, tuning::kFilterBackward) ? outputs.need.data : nullptr;
     job.careful = outputs.any_careful ? outputs.careful.data() : nullptr;
     job.p = p;
     job.power = power;

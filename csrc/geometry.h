@@ -12,6 +12,9 @@ namespace linfdist {
 template <class T>
 constexpr int64_t kLanes = 256 / static_cast<int64_t>(sizeof(T));
 
+// Rows for which finite p asks together what can be left out: no vector is longer.
+constexpr int64_t kRows = 16;
+
 struct Geometry {
   int64_t N, C, H, W;    // input images
   int64_t O, KH, KW;     // neurons and their window

@@ -24,6 +24,12 @@ struct Lists {
   LINFDIST_INLINE const T* weight(int64_t o) const { return weights + (start ? start[o] : o * inputs); }
 };
 
+// Whether to find the terms that count before taking their powers: if p is large enough; pruned lists hold little else.
+template <class T>
+LINFDIST_INLINE bool worth_filtering(const Power& power, const Lists<T>& lists, float least) {
+  return power.least > least && !lists.pruned();
+}
+
 // Powers of two that finite p stays between; what lies outside takes the careful path (careful.h).
 template <class T>
 struct Limits;
@@ -84,8 +90,7 @@ struct Forward : Work {
   T* y;
   double p;
   Power power;             // a^p
-  bool direct;             // small integer, values in a range where sums of powers cannot overflow
-  T common;                // a product: a power of two by which all |x - w| are divided; 0: each neuron's maximum
+  T common;                // a product: a power of two by which all |x - w| are divided; 0: each output's maximum
   uint8_t* careful;        // set to 1 where this neuron and row need the careful path,
   uint8_t* any_careful;    //   and here if there is one
 };
@@ -100,8 +105,10 @@ struct Backward {
   Lists<T> lists;
   const int64_t* first;       // (neurons, slices + 1): where each slice starts in each list
   const T* grad;              // (panels, neurons, lanes), 0 in rows that are padding or at distance 0 or careful
-  const T* inverse;           // (panels, neurons, lanes): 1 / y, likewise
-  bool direct;                // small whole p and ordinary magnitudes: `grad` is grad / y^(p-1), `inverse` is not needed
+  const T* minus;             // (panels, neurons, lanes): -1 / y, likewise
+  const T* scale;             // (panels, neurons): of a product, if not 0: `grad` holds grad / (scale y)^(p-1); below 0: all
+                              //   its `grad` are 0
+  const T* need;              // (panels, neurons, lanes / kRows): what |x - w| must exceed for some of these rows; or nullptr
   const uint8_t* careful;     // (panels, neurons): rows of that panel need the careful path, or nullptr
   double p;
   Power power;                // a^(p - 1)

@@ -1,9 +1,9 @@
 """What only the repository needs, and no wheel holds: pages and pictures, the study, additions to the zoo, the soak.
 
 Run from the root of the repository: `python -m tools.pages` (or `make pages`), `python -m tools.study RUN...`,
-`python -m tools.zoo_add RUN NAME`, `python -m tools.theory`, `python -m tools.tabular`,
-`python -m tools.page_pictures`, `python -m tools.proved NETWORK`, `python -m tools.links SITE`,
-`python -m tools.soak` (or `make soak`).
+`python -m tools.zoo_add RUN NAME`, `python -m tools.times NAME RUN...`, `python -m tools.theory`,
+`python -m tools.tabular`, `python -m tools.page_pictures`, `python -m tools.proved NETWORK`,
+`python -m tools.links SITE`, `python -m tools.soak` (or `make soak`).
 """
 
 import sys

@@ -2,9 +2,9 @@
 
 Writes docs/results.md, the pictures, and what README.md and docs/engine.md have between `<!-- begin: NAME -->` and
 `<!-- end: NAME -->`.
-Reads results/table*.jsonl (rows of `linfdist reproduce`), results/study.jsonl, results/curves/, the zoo's cards, and
-benchmarks/results/latest.json (from `make bench`). What people have to say about a section of the results is in
-results/notes/, and is copied below it. A section without numbers is left out.
+Reads results/table*.jsonl (rows of `linfdist reproduce`), results/study.jsonl, results/curves/, results/times/, the
+zoo's cards, and benchmarks/results/latest.json (from `make bench`). What people have to say about a section of the
+results is in results/notes/, and is copied below it. A section without numbers is left out.
 """
 
 import argparse
@@ -28,12 +28,12 @@ from linfdist.reproduce.rows import TableRow, read_table_rows
 from linfdist.zoo.cards import Card
 from linfdist.zoo.shelf import FILES
 
-from . import ROOT, attempt, study
+from . import ROOT, attempt, study, times
 from .pictures import draw
 from .speed import markdown
 from .study import Experiment
 
-PICTURES = ("radius", "training", "ablation", "depth", "speed")
+PICTURES = ("radius", "training", "time", "ablation", "depth", "speed")
 NEWS = "cifar10-8_255"  # the network that the README is proud of
 _INTRODUCTION = """# Results
 
@@ -49,6 +49,7 @@ class Results:
     cards: list[Card]
     sizes: dict[str, int]
     curves: dict[str, dict[str, Any]]
+    times: dict[str, dict[str, Any]]
     rows: list[TableRow]
     experiments: list[Experiment]
     notes: dict[str, str]
@@ -70,11 +71,16 @@ def read(folder: Path, shelf: Path | None = None) -> Results:
     return Results(
         cards=cards,
         sizes={card.name: ((shelf or FILES) / f"{card.name}.safetensors").stat().st_size for card in cards},
-        curves={path.stem: json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("curves/*.json")},
+        curves=_by_name(folder / "curves"),
+        times=_by_name(folder / times.FOLDER),
         rows=rows,
         experiments=study.read(folder / study.FILE.name),
         notes={path.stem: path.read_text(encoding="utf-8").strip() for path in folder.glob("notes/*.md")},
     )
+
+
+def _by_name(folder: Path) -> dict[str, dict[str, Any]]:
+    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
 
 
 def page(results: Results, pictures: Sequence[str]) -> str:
@@ -104,6 +110,7 @@ def page(results: Results, pictures: Sequence[str]) -> str:
 _ZOO_PICTURES = {
     "radius": "Certified accuracy against radius; dashed: the radius trained for",
     "training": "Certified (dashed: clean) accuracy during the last run of each, of held-out or training images",
+    "time": "Certified accuracy during training against core-minutes; dashed: the paper's time on its GPU",
 }
 _STUDY = (
     "Choices were made on held-out training images, never on the test set. Certified by the margin, after the last "
@@ -240,7 +247,7 @@ def write(root: Path, shelf: Path | None = None) -> None:
     """Write all pages. Pictures without numbers are removed."""
     results = read(root / "results", shelf)
     filled, engine_page = readme(root, results), engine(root)
-    pictures = draw(results.cards, results.curves, results.rows, measured(root))
+    pictures = draw(results.cards, results.curves, results.rows, measured(root), results.times)
     images = root / "docs" / "images"
     images.mkdir(parents=True, exist_ok=True)
     for name in PICTURES:

@@ -15,13 +15,18 @@ from linfdist.reproduce.plan import plan
 from linfdist.reproduce.rows import TableRow
 from linfdist.zoo.cards import Card
 
-Curves = Mapping[str, Mapping[str, Any]]  # by the network's name: what `tools.curve` has written
+Curves = Mapping[str, Mapping[str, Any]]  # by the network's name: what `tools.curve`, or `tools.times`, has written
+PAPER_MINUTES = 800 * 19.7 / 60  # of a plain network on CIFAR-10 on an RTX 3090: epochs of Table 6, seconds of Table 4
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#4d5560")  # Okabe and Ito
 _DPI = 150
 
 
 def draw(
-    cards: Sequence[Card], curves: Curves, rows: Sequence[TableRow], speed: Report | None = None
+    cards: Sequence[Card],
+    curves: Curves,
+    rows: Sequence[TableRow],
+    speed: Report | None = None,
+    times: Curves | None = None,
 ) -> dict[str, bytes]:
     """Draw the pictures that there are numbers for, by name."""
     shown = [card for card in cards if card.name in curves]
@@ -30,6 +35,8 @@ def draw(
         drawings["radius"] = lambda: _radius(shown, curves)
     if any("certified" in epoch for card in shown for epoch in curves[card.name]["training"]):
         drawings["training"] = lambda: _training(shown, curves)
+    if times:
+        drawings["time"] = lambda: _time(times)
     if any(row.table == 3 and row.scale == "laptop" for row in rows):
         drawings["ablation"] = lambda: _ablation(rows)
     if any(row.table == 7 and row.scale == "laptop" for row in rows):
@@ -109,6 +116,28 @@ def _training(cards: Sequence[Card], curves: Curves) -> Any:
             axes.plot(share, [epoch["clean"] for epoch in epochs], color=colour, linewidth=0.8, linestyle=(0, (3, 2)))
         axes.set_title(data, loc="left", fontweight="bold")
         axes.set(xlim=(0, 100), ylim=(0, 100), xlabel="epochs, %", ylabel="certified (dashed: clean), %")
+        axes.legend()
+    return figure
+
+
+def _time(times: Curves) -> Any:
+    """Draw the courses of trainings; the paper's time, of another machine, is a line on CIFAR-10."""
+    sets = list(dict.fromkeys(course["data"] for course in times.values()))
+    figure, panels = _panels(len(sets))
+    for axes, data in zip(panels, sets, strict=True):
+        mine = {name: course for name, course in times.items() if course["data"] == data}
+        for (name, course), colour in zip(mine.items(), _COLOURS * len(mine), strict=False):
+            axes.plot(*zip(*course["core_minutes, certified"], strict=True), color=colour, label=name)
+        if data == "cifar10":
+            axes.axvline(
+                PAPER_MINUTES, color=LIGHT.muted, linewidth=1, linestyle=(0, (4, 3)),
+                label=f"paper: {PAPER_MINUTES / 60:.1f} h on an RTX 3090",
+            )  # fmt: skip
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.xaxis.set_minor_formatter(lambda value, _: "")
+        axes.set_title(data, loc="left", fontweight="bold")
+        axes.set(ylim=(0, None), xlabel="core-minutes of training", ylabel="certified, %")
         axes.legend()
     return figure
 

@@ -74,14 +74,14 @@ void inverse_norms(const Adam& job, int64_t begin, int64_t end, float* inverse) 
 template <class V>
 void adam(const Adam& job, int64_t begin, int64_t end) {
   using R = typename V::R;
-  constexpr int64_t kRows = 64;
+  constexpr int64_t kBlock = 64;
   const FloatMode mode(true);
   const float decay = job.lr * job.decay;
   const R rate1 = V::set1(static_cast<float>(job.rate1)), rate2 = V::set1(static_cast<float>(job.rate2));
   const R root = V::set1(static_cast<float>(1 / sqrt(job.correction2))), eps = V::set1(job.eps);
   const R step = V::set1(static_cast<float>(job.lr / job.correction1));
-  for (int64_t r0 = begin; r0 < end; r0 += kRows) {
-    const int64_t r1 = r0 + kRows < end ? r0 + kRows : end;
+  for (int64_t r0 = begin; r0 < end; r0 += kBlock) {
+    const int64_t r1 = r0 + kBlock < end ? r0 + kBlock : end;
     if (decay != 0 && __builtin_isinf(job.p)) {
       for (int64_t r = r0; r < r1; ++r) {  // only the first of the largest entries decays
         float* w = job.w + r * job.columns;
@@ -95,7 +95,7 @@ void adam(const Adam& job, int64_t begin, int64_t end) {
     } else if (decay != 0 && job.p == 2) {
       for (int64_t i = r0 * job.columns; i < r1 * job.columns; ++i) job.w[i] -= decay * job.w[i];
     } else if (decay != 0) {
-      float inverse[kRows];
+      float inverse[kBlock];
       inverse_norms<V>(job, r0, r1, inverse);
       with_power<V, 2>(job.power_decay, [&](const auto& power) {
         for (int64_t r = r0; r < r1; ++r) {

@@ -12,43 +12,154 @@ namespace {
 using linfdist::Backward;
 using linfdist::Buffer;
 
-// t = grad * sign(x - w) * (|x - w| / y)^(p-1); dx += t, dw -= t. One list's part that lies in this slice. Direct: `grad`
-// holds grad / y^(p-1) already.
-template <class V, int NV, bool Direct, class Power>
-inline void backward_list(const Power& power, const typename V::T* panel, typename V::T* dpanel, int64_t i0, const int32_t* index,
-                          const typename V::T* weight, int64_t n, const int32_t* kept, const typename V::T* inverse,
-                          const typename V::T* grad, typename V::T* dw) {
+// Adds t = factor power to the gradient of the inputs, if that is wanted, and to the sum that dw gets: the same bits there
+// whether or not it is.
+template <class V, bool Dx>
+inline void add_gradient(typename V::R factor, typename V::R power, typename V::T* dx, typename V::R& sum) {
+  if constexpr (V::kFuseAll) {
+    sum = V::fma(factor, power, sum);
+    if constexpr (Dx) V::store(dx, V::fma(factor, power, V::load(dx)));
+  } else {
+    const typename V::R t = V::mul(factor, power);
+    sum = V::add(sum, t);
+    if constexpr (Dx) V::store(dx, V::add(V::load(dx), t));
+  }
+}
+
+// The same for what `root` gives.
+template <class V, bool Dx, class Power>
+inline void add_root(typename V::R grad, typename V::R root, typename V::T* dx, typename V::R& sum) {
+  add_gradient<V, Dx>(Power::kSquare ? V::mul(grad, root) : grad, root, dx, sum);
+}
+
+// t = grad * sign(x - w) * (|x - w| / y)^(p-1); dx += t, dw -= t. One list's part that lies in this slice; `panel`,
+// `dpanel` and `sums` are counted from input 0 on. Folded: `grad` holds grad / (scale y)^(p-1) already, and (x - w) is to be
+// multiplied by `scale`, which is 1 for small powers.
+template <class V, int NV, bool Folded, bool Dx, class Power>
+inline void backward_list(const Power& power, const typename V::T* panel, typename V::T* dpanel, const int32_t* index,
+                          const typename V::T* weight, int64_t n, typename V::T scale, const typename V::T* minus,
+                          const typename V::T* grad, typename V::T* sums) {
   using R = typename V::R;
   constexpr int64_t L = kLanes<typename V::T>;
-  for (int64_t j = 0; j < n; ++j) {
-    const int64_t k = kept ? kept[j] : j;
+  for (int64_t k = 0; k < n; ++k) {
     const R w = V::set1(weight[k]);
-    const int64_t line = (index[k] - i0) * L;
+    const int64_t line = index[k] * L;
     R sum = V::set1(0);
-    const auto difference = [&](int v) { return V::sub(V::load(panel + line + v * V::W), w); };
-    const auto add = [&](int v, R t) {
-      sum = V::add(sum, t);
-      typename V::T* to = dpanel + line + v * V::W;
-      V::store(to, V::add(V::load(to), t));
-    };
-    if constexpr (Power::kWhole) {
+    const auto x = [&](int v) { return V::load(panel + line + v * V::W); };
+    const auto signed_grad = [&](int v, R d) { return V::bit_xor(V::load(grad + v * V::W), V::sign(d)); };
+    if constexpr (Folded) {
+      const R by = V::set1(scale), shift = V::set1(-scale * weight[k]);
       for (int v = 0; v < NV; ++v) {
-        const R d = difference(v), size = Power::kOdd ? d : V::abs(d);
-        R t = power.times(V::load(grad + v * V::W), Direct ? size : V::mul(size, V::load(inverse + v * V::W)));
-        if (!Power::kOdd) t = V::bit_xor(t, V::sign(d));
-        if (!Power::kZeroAtZero) t = V::select(V::greater(V::abs(d), V::set1(0)), t, V::set1(0));
-        add(v, t);
+        const R d = Power::kPlain ? V::sub(x(v), w) : V::fma(x(v), by, shift);
+        R a[1] = {d};
+        power.root(a);
+        if constexpr (!Power::kZeroAtZero) a[0] = V::select(V::greater(V::abs(d), V::set1(0)), a[0], V::set1(0));
+        add_root<V, Dx, Power>(Power::kOdd ? V::load(grad + v * V::W) : signed_grad(v, d), a[0], dpanel + line + v * V::W, sum);
       }
     } else {
       R a[NV];
-      for (int v = 0; v < NV; ++v) a[v] = V::mul(V::abs(difference(v)), V::load(inverse + v * V::W));
-      power(a);
-      for (int v = 0; v < NV; ++v) {  // the difference again: cheaper than keeping it
-        const R t = V::mul(a[v], V::load(grad + v * V::W));
-        add(v, V::bit_xor(t, V::sign(difference(v))));
-      }
+      for (int v = 0; v < NV; ++v) a[v] = Power::normalised(V::sub(x(v), w), V::load(minus + v * V::W));
+      power.root(a);
+      for (int v = 0; v < NV; ++v)  // the difference again: cheaper than keeping it
+        add_root<V, Dx, Power>(signed_grad(v, V::sub(x(v), w)), a[v], dpanel + line + v * V::W, sum);
     }
-    dw[index[k]] -= V::sum(sum);
+    sums[index[k]] += V::sum(sum);
+  }
+}
+
+// One slice of the inputs, [i0, i1), as a task has it: side by side what lies pages apart in the tensors.
+template <class V>
+struct Slice {
+  using T = typename V::T;
+  const Backward<T>& job;
+  int64_t number, i0, i1;
+  T *panel, *dpanel;  // (lines, lanes), of the rows at hand
+  T* weights;         // (neurons, lines), if lists are dense
+  T* sums;            // (neurons, lines): minus dw
+
+  Slice(const Backward<T>& j, int64_t s, T* p, T* dp, T* w, T* dw)
+      : job(j), number(s), i0(s * j.slice), i1(min64(j.g->inputs(), i0 + j.slice)), panel(p), dpanel(dp), weights(w), sums(dw) {
+    fill<T>(sums, neurons() * lines(), 0);
+    if (!job.lists.pruned())
+      for (int64_t o = 0; o < neurons(); ++o)
+        __builtin_memcpy(weights + o * lines(), job.lists.weight(o) + i0, static_cast<size_t>(lines()) * sizeof(T));
+  }
+  int64_t lines() const { return i1 - i0; }
+  int64_t neurons() const { return job.g->neurons(); }
+
+  void store_sums() const {
+    for (int64_t o = 0; o < neurons(); ++o)
+      for (int64_t k = 0; k < lines(); ++k) job.dw[o * job.g->inputs() + i0 + k] -= sums[o * lines() + k];
+  }
+};
+
+// All neurons, for the rows of panel q, where few terms count.
+template <class V, bool Dx, class Power>
+void backward_pairs(const Slice<V>& slice, const Power& power, int64_t q, int64_t rows, Pairs<V>& pairs) {
+  using T = typename V::T;
+  using R = typename V::R;
+  constexpr int kVectors = Pairs<V>::kVectors;
+  const Backward<T>& job = slice.job;
+  const int64_t O = slice.neurons(), lines = slice.lines();
+  const T *minus = job.minus + q * O * kLanes<T>, *grad = job.grad + q * O * kLanes<T>;
+  pairs.begin(slice.panel, lines, rows);
+  for (int64_t o = 0; o < O; ++o) {
+    pairs.add(slice.weights + o * lines, job.need + (q * O + o) * Pairs<V>::kBlocks, o);
+    if (!pairs.many() && o + 1 < O) continue;
+    pairs.refine(slice.panel, slice.weights, lines, minus, static_cast<T>(job.power.least));
+    for_groups<Pairs<V>::kGroup>(0, pairs.count, [&](auto group, int64_t k0) {
+      constexpr int N = decltype(group)::value;
+      R d[N * kVectors], a[N * kVectors];
+      for (int k = 0; k < N; ++k) {
+        const R weight = V::set1(slice.weights[pairs.neuron(k0 + k) * lines + pairs.line(k0 + k)]);
+        for (int v = 0; v < kVectors; ++v) {
+          d[k * kVectors + v] = V::sub(V::load(slice.panel + pairs.at(k0 + k) + v * V::W), weight);
+          a[k * kVectors + v] = Power::normalised(d[k * kVectors + v], V::load(minus + pairs.tile(k0 + k) + v * V::W));
+        }
+      }
+      power.root(a);
+      for (int k = 0; k < N; ++k) {
+        R sum = V::set1(0);
+        for (int v = 0; v < kVectors; ++v)
+          add_root<V, Dx, Power>(V::bit_xor(V::load(grad + pairs.tile(k0 + k) + v * V::W), V::sign(d[k * kVectors + v])),
+                                 a[k * kVectors + v], slice.dpanel + pairs.at(k0 + k) + v * V::W, sum);
+        slice.sums[pairs.neuron(k0 + k) * lines + pairs.line(k0 + k)] += V::sum(sum);
+      }
+    });
+    pairs.count = 0;
+  }
+}
+
+// All neurons, for the rows of panel q.
+template <class V, bool Dx, class Power>
+void backward_panel(const Slice<V>& slice, const Power& power, int64_t q, int64_t rows) {
+  using T = typename V::T;
+  constexpr int64_t L = kLanes<T>;
+  const Backward<T>& job = slice.job;
+  const int64_t O = slice.neurons(), vectors = ceil_div(rows, V::W), slices = ceil_div(job.g->inputs(), job.slice);
+  for (int64_t o = 0; o < O; ++o) {
+    const T scale = job.scale[q * O + o];
+    if (scale < 0) continue;
+    const int64_t* first = job.first ? job.first + o * (slices + 1) + slice.number : nullptr;
+    const int32_t* index = job.lists.index(o) + (first ? first[0] : slice.i0);
+    const T* weight = first ? job.lists.weight(o) + first[0] : slice.weights + o * slice.lines();
+    const int64_t n = first ? first[1] - first[0] : slice.lines();
+    const auto list = [&](auto folded, auto nv, int64_t v, const auto& power_of) {
+      const int64_t lane = v * V::W, tile = (q * O + o) * L + lane, shift = lane - slice.i0 * L;
+      backward_list<V, decltype(nv)::value, decltype(folded)::value, Dx>(
+          power_of, slice.panel + shift, slice.dpanel + shift, index, weight, n, scale, job.minus + tile, job.grad + tile,
+          slice.sums + o * slice.lines() - slice.i0);
+    };
+    if constexpr (Power::kWhole) {
+      if (scale > 0) {
+        for_groups<Power::kGroup>(0, vectors, [&](auto nv, int64_t v) { list(std::true_type(), nv, v, power); });
+      } else {
+        const RealPower<V> real(job.power.e);
+        for_groups<RealPower<V>::kGroup>(0, vectors, [&](auto nv, int64_t v) { list(std::false_type(), nv, v, real); });
+      }
+    } else {
+      for_groups<Power::kGroup>(0, vectors, [&](auto nv, int64_t v) { list(std::false_type(), nv, v, power); });
+    }
   }
 }
 
@@ -57,54 +168,34 @@ void backward(const Backward<typename V::T>& job, int64_t begin, int64_t end) {
   using T = typename V::T;
   constexpr int64_t L = kLanes<T>;
   const Geometry& g = *job.g;
-  const int64_t I = g.inputs(), O = g.neurons(), panels = ceil_div(g.rows(), L), slices = ceil_div(I, job.slice);
-  const Buffer<T> panel(job.slice * L), dpanel(job.slice * L), no_dw(job.dw ? 0 : I);
-  const Buffer<int32_t> kept(job.slice);
-  const bool filter = worth_filtering(job.power, job.lists);
+  const int64_t O = g.neurons(), panels = ceil_div(g.rows(), L);
+  const Buffer<T> panel(job.slice * L), dpanel(job.dx ? job.slice * L : 0);
+  const Buffer<T> weights(job.lists.pruned() ? 0 : O * job.slice), sums(O * job.slice);
+  Pairs<V> pairs(job.need ? job.slice : 0);
   for (int64_t s = begin; s < end; ++s) {
-    const int64_t i0 = s * job.slice, i1 = min64(I, i0 + job.slice);
+    const Slice<V> slice(job, s, panel, dpanel, weights, sums);
     for (int64_t q = 0; q < panels; ++q) {
-      const int64_t row = q * L, rows = min64(L, g.rows() - row), vectors = ceil_div(rows, V::W);
-      pack<V>(g, job.group, job.x, row, rows, i0, i1, panel);
-      fill<T>(dpanel, (i1 - i0) * L, 0);
+      const int64_t row = q * L, rows = min64(L, g.rows() - row);
+      pack<V>(g, job.group, job.x, row, rows, slice.i0, slice.i1, panel);
+      if (job.dx) fill<T>(dpanel, slice.lines() * L, 0);
       with_power<V, 1>(job.power, [&](const auto& power) {
         const FloatMode mode(job.p > 8);
-        for (int64_t o = 0; o < O; ++o) {
-          const int64_t from = job.first ? job.first[o * (slices + 1) + s] : i0;
-          const int64_t to = job.first ? job.first[o * (slices + 1) + s + 1] : i1;
-          const int32_t* index = job.lists.index(o) + from;
-          const T* weight = job.lists.weight(o) + from;
-          const int64_t tile = (q * O + o) * L;
-          T* dw = job.dw ? job.dw + o * I : no_dw.data;
-          prefetch(weight + (job.lists.pruned() ? to - from : I), to - from);
-          prefetch(dw + I + i0, job.dw ? i1 - i0 : 0);
-          for_groups<std::decay_t<decltype(power)>::kGroup>(0, vectors, [&](auto nv, int64_t v) {
-            constexpr int NV = decltype(nv)::value;
-            const int64_t lane = v * V::W;
-            int64_t n = to - from;
-            if (filter) {
-              T limit[NV * V::W];
-              for (int k = 0; k < NV * V::W; ++k) {
-                const T least = static_cast<T>(job.power.least) / job.inverse[tile + lane + k];
-                limit[k] = least < T(0x1p100) ? least : T(0x1p100);
-              }
-              n = filter_list<V, NV>(panel + lane - i0 * L, index, weight, n, limit, kept);
-            }
-            const auto list = [&](auto direct) {
-              backward_list<V, NV, decltype(direct)::value>(power, panel + lane, dpanel + lane, i0, index, weight, n,
-                                                            filter ? kept.data : nullptr, job.inverse + tile + lane,
-                                                            job.grad + tile + lane, dw);
-            };
-            if constexpr (std::decay_t<decltype(power)>::kDirect)
-              if (job.direct) return list(std::true_type());
-            list(std::false_type());
-          });
-        }
+        const auto all = [&](auto dx) {
+          constexpr bool kDx = decltype(dx)::value;
+          if constexpr (!std::decay_t<decltype(power)>::kWhole)
+            if (job.need) return backward_pairs<V, kDx>(slice, power, q, rows, pairs);
+          backward_panel<V, kDx>(slice, power, q, rows);
+        };
+        if (job.dx)
+          all(std::true_type());
+        else
+          all(std::false_type());
       });
       for (int64_t o = 0; o < O; ++o)  // denormals count again here
-        if (job.careful && job.careful[q * O + o]) job.careful_rows(job, q, o, i0, i1, dpanel);
-      if (job.dx) unpack_add<V>(g, job.group, job.dx, row, rows, i0, i1, dpanel);
+        if (job.careful && job.careful[q * O + o]) job.careful_rows(job, q, o, slice.i0, slice.i1, dpanel);
+      if (job.dx) unpack_add<V>(g, job.group, job.dx, row, rows, slice.i0, slice.i1, dpanel);
     }
+    if (job.dw) slice.store_sums();
   }
 }
 

@@ -2,46 +2,99 @@
 #pragma once
 #include "filter.h"
 #include "../float_mode.h"
+#include "../tuning.h"
 #include "inf.h"
 #include "powers.h"
 #include <math.h>
 #include <type_traits>
 
 namespace {
+// hi + lo + s, keeping what rounding loses.
+template <class V>
+inline void add_compensated(typename V::R s, typename V::T* hi, typename V::T* lo) {
+  using R = typename V::R;
+  const R h = V::load(hi), t = V::add(h, s), z = V::sub(t, h);
+  const R lost = V::add(V::sub(h, V::sub(t, z)), V::sub(s, z));
+  V::store(hi, t);
+  V::store(lo, V::add(V::load(lo), lost));
+}
+
+// s + a^e, of what `root` gives.
+template <class V, class Power>
+inline typename V::R add_power(typename V::R s, typename V::R root) {
+  return Power::kSquare ? V::fma(root, root, s) : V::add(s, root);
+}
+
 // Adds the powers of one list to the sum hi + lo. Short runs are summed in registers, the runs with a compensated sum, so
-// that the error does not grow with the number of inputs. `inverse` is 1/max per lane; Direct takes plain |d|.
-template <class V, int NV, bool Direct, class Power>
+// that the error does not grow with the number of inputs. `minus` is -1/max per lane. Common: the panel is scaled already,
+// and the weights are to be multiplied by `scale`, which is 1 for small powers.
+template <class V, int NV, bool Common, class Power>
 inline void sum_list(const Power& power, const typename V::T* panel, const int32_t* index, const typename V::T* weight, int64_t n,
-                     const int32_t* kept, const typename V::T* inverse, int64_t run, typename V::T* hi, typename V::T* lo) {
+                     typename V::T scale, const typename V::T* minus, int64_t run, typename V::T* hi, typename V::T* lo) {
   using R = typename V::R;
   constexpr int64_t L = kLanes<typename V::T>;
   for (int64_t k0 = 0; k0 < n; k0 += run) {
     const int64_t k1 = min64(n, k0 + run);
     R s[NV];
     for (int v = 0; v < NV; ++v) s[v] = V::set1(0);
-    for (int64_t j = k0; j < k1; ++j) {
-      const int64_t k = kept ? kept[j] : j;
-      const R w = V::set1(weight[k]);
+    for (int64_t k = k0; k < k1; ++k) {
+      R w = V::set1(weight[k]);
       const typename V::T* line = panel + index[k] * L;
-      const auto normalised = [&](int v) {
-        const R d = V::sub(V::load(line + v * V::W), w), a = Power::kEven ? d : V::abs(d);
-        return Direct ? a : V::mul(a, V::load(inverse + v * V::W));
-      };
-      if constexpr (Power::kWhole) {  // short chains, one after the other: no spills
-        for (int v = 0; v < NV; ++v) s[v] = V::add(s[v], power.power(normalised(v)));
-      } else {                        // long chains, side by side
+      if constexpr (Common) {
+        if constexpr (!Power::kPlain) w = V::mul(w, V::set1(scale));
+        for (int v = 0; v < NV; ++v) {  // short chains, one after the other: no spills
+          const R d = V::sub(V::load(line + v * V::W), w);
+          R a[1] = {Power::kEven ? d : V::abs(d)};
+          power.root(a);
+          s[v] = add_power<V, Power>(s[v], a[0]);
+        }
+      } else {                          // long chains, side by side
         R a[NV];
-        for (int v = 0; v < NV; ++v) a[v] = normalised(v);
-        power(a);
-        for (int v = 0; v < NV; ++v) s[v] = V::add(s[v], a[v]);
+        for (int v = 0; v < NV; ++v) a[v] = Power::normalised(V::sub(V::load(line + v * V::W), w), V::load(minus + v * V::W));
+        power.root(a);
+        for (int v = 0; v < NV; ++v) s[v] = add_power<V, Power>(s[v], a[v]);
       }
     }
-    for (int v = 0; v < NV; ++v) {  // hi + lo + s, keeping what rounding loses
-      const R h = V::load(hi + v * V::W), t = V::add(h, s[v]), z = V::sub(t, h);
-      const R lost = V::add(V::sub(h, V::sub(t, z)), V::sub(s[v], z));
-      V::store(hi + v * V::W, t);
-      V::store(lo + v * V::W, V::add(V::load(lo + v * V::W), lost));
+    for (int v = 0; v < NV; ++v) add_compensated<V>(s[v], hi + v * V::W, lo + v * V::W);
+  }
+}
+
+// The same for all lists of a task, where few terms count. `part` has room for the sums of one slice.
+template <class V, class Power>
+void sum_pairs(const Power& power, const Lists<typename V::T>& lists, const Task<typename V::T>& t, typename V::T least,
+               const typename V::T* panel, const typename V::T* need, const typename V::T* minus, Pairs<V>& pairs,
+               typename V::T* part, typename V::T* hi, typename V::T* lo) {
+  using R = typename V::R;
+  constexpr int64_t L = kLanes<typename V::T>;
+  constexpr int kVectors = Pairs<V>::kVectors;
+  for (int64_t s = 0; s < lists.inputs; s += lists.slice) {
+    const typename V::T *slice = panel + s * L, *w = lists.weight(t.o0) + s;
+    pairs.begin(slice, min64(lists.slice, lists.inputs - s), t.rows);
+    fill<typename V::T>(part, t.on * L, 0);
+    for (int64_t o = 0; o < t.on; ++o) {
+      prefetch(w + (o + 1) * lists.inputs, lists.slice);
+      pairs.add(w + o * lists.inputs, need + o * Pairs<V>::kBlocks, o);
+      if (!pairs.many() && o + 1 < t.on) continue;
+      pairs.refine(slice, w, lists.inputs, minus, least);
+      for_groups<Pairs<V>::kGroup>(0, pairs.count, [&](auto group, int64_t k0) {
+        constexpr int N = decltype(group)::value;
+        R a[N * kVectors];
+        for (int k = 0; k < N; ++k) {
+          const R weight = V::set1(w[pairs.neuron(k0 + k) * lists.inputs + pairs.line(k0 + k)]);
+          for (int v = 0; v < kVectors; ++v)
+            a[k * kVectors + v] = Power::normalised(V::sub(V::load(slice + pairs.at(k0 + k) + v * V::W), weight),
+                                                    V::load(minus + pairs.tile(k0 + k) + v * V::W));
+        }
+        power.root(a);
+        for (int k = 0; k < N; ++k)
+          for (int v = 0; v < kVectors; ++v) {
+            typename V::T* to = part + pairs.tile(k0 + k) + v * V::W;
+            V::store(to, add_power<V, Power>(V::load(to), a[k * kVectors + v]));
+          }
+      });
+      pairs.count = 0;
     }
+    for (int64_t j = 0; j < t.on * L; j += V::W) add_compensated<V>(V::load(part + j), hi + j, lo + j);
   }
 }
 
@@ -73,53 +126,70 @@ void roots(typename V::T* s, int64_t n, double p) {
   }
 }
 
+// What each neuron and kRows rows need: `least` of the smallest maximum of these rows.
+template <class V>
+void needs(const Task<typename V::T>& t, typename V::T least, const typename V::T* scale, typename V::T* need) {
+  using T = typename V::T;
+  constexpr int64_t L = kLanes<T>;
+  for (int64_t o = 0; o < t.on; ++o)
+    for (int64_t lane = 0; lane < L; lane += kRows) {
+      T smallest = lane < t.rows ? scale[o * L + lane] : T(__builtin_inf());
+      for (int64_t k = lane + 1; k < min64(lane + kRows, t.rows); ++k)
+        smallest = scale[o * L + k] < smallest ? scale[o * L + k] : smallest;
+      *need++ = smallest == T(__builtin_inf()) || least * smallest < T(0x1p100) ? least * smallest : T(0x1p100);
+    }
+}
+
 template <class V>
 void finite(const Forward<typename V::T>& job, int64_t begin, int64_t end) {
   using T = typename V::T;
   using Limits = linfdist::Limits<T>;
   constexpr int64_t L = kLanes<T>;
   const Geometry& g = *job.g;
-  const Buffer<T> panel(g.inputs() * L), scale(job.block * L), inverse(job.block * L), limit(job.block * L);
+  const bool filter = linfdist::worth_filtering(job.power, job.lists, linfdist::tuning::kFilterForward);
+  const Buffer<T> panel(g.inputs() * L), scale(job.block * L), minus(job.block * L);
   const Buffer<T> sum(job.block * L), lost(job.block * L);
-  const Buffer<int32_t> kept(job.lists.slice);
+  const Buffer<T> part(filter ? job.block * L : 0), need(filter ? job.block * Pairs<V>::kBlocks : 0);
+  Pairs<V> pairs(filter ? job.lists.slice : 0);
   const int64_t run = job.p < 4 ? 16 : 64;
-  const bool filter = worth_filtering(job.power, job.lists);
   int64_t packed = -1;
   for (int64_t k = begin; k < end; ++k) {
     const Task<T> t(job, k);
     const int64_t size = t.on * L;
-    if (t.panel != packed) pack<V>(g, job.group, job.x, t.row, t.rows, 0, g.inputs(), panel);
+    if (t.panel != packed) {
+      pack<V>(g, job.group, job.x, t.row, t.rows, 0, g.inputs(), panel);
+      if (job.common > 0 && job.common != 1)
+        for (int64_t j = 0; j < g.inputs() * L; ++j) panel[j] *= 1 / job.common;
+    }
     packed = t.panel;
     fill<T>(sum, size, 0);
     fill<T>(lost, size, 0);
     if (job.common > 0) {
       fill<T>(scale, size, job.common);
-      fill<T>(inverse, size, 1 / job.common);
-    } else if (!job.direct) {
+    } else {
       fill<T>(scale, size, 0);
       for_lists<8, V>(job.lists, t, [&](auto nv, int64_t o, int64_t lane, const int32_t* index, const T* weight, int64_t n) {
         inf_list<V, decltype(nv)::value>(panel + lane, index, weight, n, scale + o * L + lane);
       });
-      for (int64_t j = 0; j < size; ++j) inverse[j] = 1 / scale[j];
-      if (filter)
-        for (int64_t j = 0; j < size; ++j) {
-          const T least = static_cast<T>(job.power.least) * scale[j];
-          limit[j] = least < T(0x1p100) ? least : T(0x1p100);  // finite: inf - inf would hide a term
-        }
+      for (int64_t j = 0; j < size; ++j) minus[j] = scale[j] > 0 ? -1 / scale[j] : 0;
     }
     {
       const FloatMode mode(job.p > 8);
       with_power<V, 0>(job.power, [&](const auto& power) {
         using Power = std::decay_t<decltype(power)>;
+        if constexpr (!Power::kWhole)
+          if (filter) {
+            const T least = static_cast<T>(job.power.least);
+            needs<V>(t, least, scale, need);
+            return sum_pairs<V>(power, job.lists, t, least, panel, need, minus, pairs, part, sum, lost);
+          }
         for_lists<Power::kGroup, V>(job.lists, t, [&](auto nv, int64_t o, int64_t lane, const int32_t* index, const T* weight, int64_t n) {
           constexpr int NV = decltype(nv)::value;
           const int64_t at = o * L + lane;
-          if constexpr (Power::kDirect)
-            if (job.direct)
-              return sum_list<V, NV, true>(power, panel + lane, index, weight, n, nullptr, nullptr, run, sum + at, lost + at);
-          if (filter) n = filter_list<V, NV>(panel + lane, index, weight, n, limit + at, kept);
-          sum_list<V, NV, false>(power, panel + lane, index, weight, n, filter ? kept.data : nullptr, inverse + at, run, sum + at,
-                                 lost + at);
+          if constexpr (Power::kWhole)
+            if (job.common > 0)
+              return sum_list<V, NV, true>(power, panel + lane, index, weight, n, 1 / job.common, nullptr, run, sum + at, lost + at);
+          sum_list<V, NV, false>(power, panel + lane, index, weight, n, T(1), minus + at, run, sum + at, lost + at);
         });
       });
     }
@@ -127,14 +197,14 @@ void finite(const Forward<typename V::T>& job, int64_t begin, int64_t end) {
     for (int64_t o = 0; o < t.on; ++o)
       for (int64_t lane = 0; lane < t.rows; ++lane) {
         const int64_t j = o * L + lane;
-        const bool fine = job.direct || job.common > 0 ? sum[j] > Limits::kSmallestSum && sum[j] < Limits::kLargestSum
-                                                      : scale[j] > 1 / Limits::kOrdinary && scale[j] < Limits::kOrdinary;
+        const bool fine = job.common > 0 ? sum[j] > Limits::kSmallestSum && sum[j] < Limits::kLargestSum
+                                         : scale[j] > 1 / Limits::kOrdinary && scale[j] < Limits::kOrdinary;
         if (fine) continue;
         job.careful[output_offset(g, job.group, t.row + lane) + (t.o0 + o) * g.positions()] = 1;
         __atomic_store_n(job.any_careful, 1, __ATOMIC_RELAXED);
       }
     roots<V>(sum, size, job.p);
-    if (!job.direct)
+    if (job.common != 1)
       for (int64_t j = 0; j < size; ++j) sum[j] *= scale[j];
     store_outputs<V>(g, job.group, job.y, t.row, t.rows, t.o0, t.on, sum);
   }

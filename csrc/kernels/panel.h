@@ -66,7 +66,7 @@ inline void for_inside(const Geometry& g, int64_t group, const Runs& runs, int64
   }
 }
 
-// Lines [i0, i1) of the panel of rows [row, row + rows). Lanes past `rows` repeat the last row, up to a whole vector.
+// Lines [i0, i1) of the panel of rows [row, row + rows). Lanes past `rows` repeat the last row, up to a multiple of kRows.
 template <class V>
 void pack(const Geometry& g, int64_t group, const typename V::T* x, int64_t row, int64_t rows, int64_t i0, int64_t i1,
           typename V::T* panel) {
@@ -87,7 +87,7 @@ void pack(const Geometry& g, int64_t group, const typename V::T* x, int64_t row,
       });
     }
   }
-  const int64_t whole = ceil_div(rows, V::W) * V::W;
+  const int64_t whole = ceil_div(rows, linfdist::kRows) * linfdist::kRows;
   if (rows < whole)
     for (int64_t i = i0; i < i1; ++i) {
       T* line = panel + (i - i0) * L;

@@ -1,60 +1,81 @@
 // |d|^e for the finite-p kernels and the optimiser, on arrays of NV vectors so that independent chains overlap. Which way
 // a power is taken has been decided in series.cpp.
 #pragma once
+#include "../geometry.h"
 #include "../series.h"
 #include <iterator>
 #include <utility>
 
 namespace {
 
+// What all of them have, for a difference d and minus 1/m:
+//   normalised(d, minus)  |d| / m in the form that `root` takes
+//   root(a)               a^e, or its square root if `kSquare`: the last product is left to whoever adds the power up, who
+//                         can fuse it with the addition
+//   (a)                   numbers a in [0, 1] to a^e
+
 // Whole exponents: plain products, exact zero at zero.
 template <class V, int E>
 struct WholePower {
   using R = typename V::R;
-  static constexpr bool kWhole = true, kOdd = E % 2 == 1, kEven = E % 2 == 0, kZeroAtZero = E > 0, kDirect = E <= 8;
+  static constexpr bool kWhole = true, kOdd = E % 2 == 1, kEven = E % 2 == 0, kZeroAtZero = E > 0;
+  static constexpr bool kSquare = kEven && E > 0, kPlain = E <= 8;  // kPlain: of numbers that need no scale
   static constexpr int kGroup = 8;
-  // c a^E, by as few products in a row as can be: ((c a) a^2) a^4
-  static R times(R c, R a) {
-    for (int e = E; e; e >>= 1) {
-      if (e & 1) c = V::mul(c, a);
-      if (e > 1) a = V::mul(a, a);
-    }
-    return c;
+
+  static R normalised(R d, R minus) { return V::abs(V::mul(d, minus)); }
+  template <int NV>
+  void root(R (&a)[NV]) const {
+    for (int v = 0; v < NV; ++v) a[v] = kSquare ? WholePower<V, E / 2>::product(a[v]) : product(a[v]);
   }
   template <int NV>
   void operator()(R (&a)[NV]) const {
-    for (int v = 0; v < NV; ++v) a[v] = power(a[v]);
+    for (int v = 0; v < NV; ++v) a[v] = product(a[v]);
   }
-  static R power(R a) {
-    if (E % 2 == 0 && E > 0) return WholePower<V, E / 2>::power(V::mul(a, a));
-    return E == 0 ? V::set1(1) : WholePower<V, (E > 0 ? E - 1 : 0)>::times(a, a);
+  // a^E, by few products: a^15 = (a^3)^5, a^31 = a (a^15)^2. Odd powers keep the sign.
+  static R product(R a) {
+    if constexpr (E == 0) {
+      return V::set1(1);
+    } else if constexpr (E == 1) {
+      return a;
+    } else if constexpr (E % 2 == 0) {
+      const R half = WholePower<V, E / 2>::product(a);
+      return V::mul(half, half);
+    } else if constexpr (E % 3 == 0) {
+      return WholePower<V, E / 3>::product(V::mul(V::mul(a, a), a));
+    } else {
+      return V::mul(WholePower<V, E - 1>::product(a), a);
+    }
   }
 };
 
-// Exponents above 7: a^e = f(1 - a)^(2^k), f a polynomial of degree N (series.cpp), then k squarings.
+// Exponents above 7: a^e = f(1 - a)^(2^k), f a polynomial of degree N (series.cpp), then k >= 1 squarings.
 template <class V, int N>
 struct SeriesPower {
   using R = typename V::R;
-  static constexpr bool kWhole = false, kEven = false, kDirect = false;
+  static constexpr bool kWhole = false, kSquare = true;
   static constexpr int kGroup = 8;
   const linfdist::Power& s;
 
   explicit SeriesPower(const linfdist::Power& series) : s(series) {}
+  // 1 - a, at least 0: a may be 1 + ulp, which a huge exponent would blow up
+  static R normalised(R d, R minus) { return V::max(V::fma(V::abs(d), minus, V::set1(1)), V::set1(0)); }
   template <int NV>
-  void operator()(R (&a)[NV]) const {
-    const R one = V::set1(1), zero = V::set1(0);
+  LINFDIST_INLINE void root(R (&u)[NV]) const {
     R f[NV];
-    for (int v = 0; v < NV; ++v) {
-      a[v] = V::max(V::sub(one, a[v]), zero);  // a may be 1 + ulp, which a huge exponent would blow up
-      f[v] = V::set1(s.c[N]);
-    }
+    for (int v = 0; v < NV; ++v) f[v] = V::set1(s.c[N]);
     for (int j = N - 1; j >= 0; --j) {
       const R c = V::set1(s.c[j]);
-      for (int v = 0; v < NV; ++v) f[v] = V::fma(f[v], a[v], c);
+      for (int v = 0; v < NV; ++v) f[v] = V::fma(f[v], u[v], c);
     }
-    for (int k = 0; k < s.squarings; ++k)
+    for (int k = 1; k < s.squarings; ++k)
       for (int v = 0; v < NV; ++v) f[v] = V::mul(f[v], f[v]);
-    for (int v = 0; v < NV; ++v) a[v] = f[v];
+    for (int v = 0; v < NV; ++v) u[v] = f[v];
+  }
+  template <int NV>
+  void operator()(R (&a)[NV]) const {
+    for (int v = 0; v < NV; ++v) a[v] = normalised(a[v], V::set1(-1));
+    root(a);
+    for (int v = 0; v < NV; ++v) a[v] = V::mul(a[v], a[v]);
   }
 };
 
@@ -118,10 +139,15 @@ typename V::R exp2(typename V::R z) {
 template <class V>
 struct RealPower {
   using R = typename V::R;
-  static constexpr bool kWhole = false, kEven = false, kDirect = false;
+  static constexpr bool kWhole = false, kSquare = false;
   static constexpr int kGroup = 4;
   typename V::T e;
   explicit RealPower(double exponent) : e(static_cast<typename V::T>(exponent)) {}
+  static R normalised(R d, R minus) { return V::abs(V::mul(d, minus)); }
+  template <int NV>
+  void root(R (&a)[NV]) const {
+    (*this)(a);
+  }
   template <int NV>
   void operator()(R (&a)[NV]) const {
     for (int v = 0; v < NV; ++v) {

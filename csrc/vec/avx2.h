@@ -9,6 +9,7 @@ struct F32 {
   using T = float;
   using R = __m256;
   static constexpr int W = 8;
+  static constexpr bool kFuseAll = false;  // adds have ports of their own (AMD)
 
   static R load(const T* p) { return _mm256_loadu_ps(p); }
   static void store(T* p, R a) { _mm256_storeu_ps(p, a); }
@@ -74,6 +75,7 @@ struct F64 {
   using T = double;
   using R = __m256d;
   static constexpr int W = 4;
+  static constexpr bool kFuseAll = false;  // adds have ports of their own (AMD)
 
   static R load(const T* p) { return _mm256_loadu_pd(p); }
   static void store(T* p, R a) { _mm256_storeu_pd(p, a); }

@@ -12,6 +12,7 @@ struct F32 {
   using R = __m512;
   using M = __mmask16;
   static constexpr int W = 16;
+  static constexpr bool kFuseAll = true;  // adds share the ports of multiply-adds (Intel)
 
   static R load(const T* p) { return _mm512_loadu_ps(p); }
   static void store(T* p, R a) { _mm512_storeu_ps(p, a); }
@@ -81,6 +82,7 @@ struct F64 {
   using R = __m512d;
   using M = __mmask8;
   static constexpr int W = 8;
+  static constexpr bool kFuseAll = true;  // adds share the ports of multiply-adds (Intel)
 
   static R load(const T* p) { return _mm512_loadu_pd(p); }
   static void store(T* p, R a) { _mm512_storeu_pd(p, a); }

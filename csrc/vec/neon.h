@@ -10,6 +10,7 @@ struct F32 {
   using R = float32x4_t;
   using M = uint32x4_t;
   static constexpr int W = 4;
+  static constexpr bool kFuseAll = true;  // all arithmetic shares its pipes
 
   static R load(const T* p) { return vld1q_f32(p); }
   static void store(T* p, R a) { vst1q_f32(p, a); }
@@ -57,6 +58,7 @@ struct F64 {
   using R = float64x2_t;
   using M = uint64x2_t;
   static constexpr int W = 2;
+  static constexpr bool kFuseAll = true;  // all arithmetic shares its pipes
 
   static R load(const T* p) { return vld1q_f64(p); }
   static void store(T* p, R a) { vst1q_f64(p, a); }

@@ -11,6 +11,7 @@ struct Scalar {
   using T = Number;
   using R = Number;
   static constexpr int W = 1;
+  static constexpr bool kFuseAll = false;
 
   static R load(const T* p) { return *p; }
   static void store(T* p, R a) { *p = a; }

@@ -44,7 +44,7 @@ def test_the_table_says_it_all():
 def test_the_command():
     result = CliRunner().invoke(app, ["bench", "--certify", "--quick"])
     assert result.exit_code == 0, result.output
-    for what in ("margin", "box, one radius", "box, largest radius", "PGD, 20 steps"):
+    for what in ("margin", "box, one radius", "box, largest radius", "one image, margin", "PGD, 20 steps"):
         assert what in result.output
 
 

@@ -10,6 +10,8 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 import linfdist as ld
+from linfdist.ops.backends import native
+from linfdist.ops.geometry import POINT
 
 from .layers import TwoLayers, gradients, images
 
@@ -137,3 +139,33 @@ def test_the_default_device_is_not_used():
         y = ld.dist(x, w, 3.0)
     assert y.device.type == "cpu"
     assert torch.equal(y, ld.dist(x, w, 3.0))
+
+
+@pytest.mark.parametrize("p", [8.0, 60.0, math.inf])
+def test_the_first_layer_is_not_asked_for_a_gradient_of_its_input(p, monkeypatch):
+    asked = []
+    for name in ("inf_dist_backward", "p_dist_backward"):
+        original = getattr(native, name)
+
+        def call(*args, original=original):
+            asked.append(args[-2:])
+            return original(*args)
+
+        monkeypatch.setattr(native, name, call)
+    network = ld.models.DistNet((1, 4, 4), classes=3, width=8, depth=3, mean=[0.5], std=0.5, pool=[1, 2]).train()
+    network(torch.rand(5, 1, 4, 4), p).sum().backward()
+    assert asked == [(True, True), (True, True), (False, True)]
+    assert all(parameter.grad is not None for parameter in network.parameters())
+
+
+@pytest.mark.parametrize("p", [3.0, 8.0, 16.0, 24.0, 60.0, 300.0])
+def test_a_gradient_alone_has_the_bits_of_both_and_rows_without_one_change_nothing(p):
+    x, w, g = 3 * torch.randn(67, 41)[:, :, None, None], torch.randn(37, 41)[:, :, None, None], torch.randn(67, 37)
+    g[3:40] = 0  # among them 16 rows that are asked for together
+    y = native.p_dist(x, w, p, POINT)
+    both = native.p_dist_backward(g[:, :, None, None], x, w, y, p, POINT, True, True)
+    dx, _ = native.p_dist_backward(g[:, :, None, None], x, w, y, p, POINT, True, False)
+    _, dw = native.p_dist_backward(g[:, :, None, None], x, w, y, p, POINT, False, True)
+    assert torch.equal(dx, both[0])
+    assert not dx[3:40].any()
+    assert torch.equal(dw, both[1])

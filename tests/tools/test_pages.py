@@ -79,6 +79,14 @@ def test_a_full_page(root, shelf, make_row):
         row = Experiment(name=f"a{seed}", recipe=recipe, certified=certified, clean=90.0, minutes=5.0, machine="x",
                          date="2026-11-16")  # fmt: skip
         append_rows(results / "study.jsonl", [row.model_dump(exclude_none=True)])
+    (results / "times").mkdir()
+    course = {
+        "data": "cifar10",
+        "eps": "8/255",
+        "images": "5,000 held out",
+        "core_minutes, certified": [[1, 9], [60, 30]],
+    }
+    (results / "times" / "cifar10-quick.json").write_text(json.dumps(course))
     (results / "notes").mkdir()
     (results / "notes" / "table3.md").write_text("Smoothing matters most.\n")
     write(root, shelf)
@@ -96,7 +104,7 @@ def test_a_full_page(root, shelf, make_row):
     table3, table7 = text.index("## Table 3"), text.index("## Table 7")
     assert table3 < text.index("images/ablation.png") < text.index("Smoothing matters most.") < table7
     pictures = {path.name for path in (root / "docs" / "images").iterdir()}
-    assert pictures == {"radius.png", "training.png", "ablation.png", "depth.png"}
+    assert pictures == {"radius.png", "training.png", "time.png", "ablation.png", "depth.png"}
     assert all(f"](images/{name})" in text for name in pictures)
     text = (root / "README.md").read_text()
     assert '| `ld.load("mnist-0.3")` | **92.99** | 92.64 | 98.00 | mnist | 0.3 |' in text
@@ -105,6 +113,7 @@ def test_a_full_page(root, shelf, make_row):
     assert text.endswith(f"{END}\nrest\n{NEWS}\n")  # 33.0 % is no news
     for path in results.glob("*.jsonl"):
         path.unlink()
+    (results / "times" / "cifar10-quick.json").unlink()
     write(root, shelf)
     assert {path.name for path in (root / "docs" / "images").iterdir()} == {"radius.png", "training.png"}
     assert (root / "README.md").read_text() == text  # it has the networks alone

@@ -22,6 +22,7 @@ from .timing import Ratio, cost, seconds_by_turn, undisturbed
 
 RECIPE, SETTINGS = "mnist", ("width=1024", "batch_size=512")
 FORWARD, STEP = "a forward pass", "a training step, p = ∞"
+FORWARD_ONE = "a forward pass of one image"
 WARM_UP = 2
 WIDTH, DEPTH = 5120, 5  # of the large network
 LARGE_IMAGES = 10_000
@@ -64,11 +65,22 @@ def measure(turns: int = 7) -> list[Ratio]:
             },
             turns,
         )
+        one = many[:1]
+        alone = seconds_by_turn(
+            {
+                FORWARD_ONE: lambda: _forward(network, one),
+                "one image, margin": lambda: certify(network, one, eps, method="margin"),
+                "one image, box, one radius": lambda: certify(network, one, eps, radii=False),
+            },
+            3 * turns,
+        )
         steps = seconds_by_turn({STEP: step, "PGD, 20 steps": lambda: pgd(network, x, labels, parse_eps(eps))}, turns)
     return [
         cost(passes, "margin", FORWARD, 1.1),
         cost(passes, "box, one radius", FORWARD, 4.0),
         cost(passes, "box, largest radius", FORWARD, None),
+        cost(alone, "one image, margin", FORWARD_ONE, None),
+        cost(alone, "one image, box, one radius", FORWARD_ONE, None),
         cost(steps, "PGD, 20 steps", STEP, 25.0),
     ]
 

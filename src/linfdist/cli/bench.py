@@ -8,16 +8,19 @@ import typer
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from linfdist import data
+from linfdist import data, recipes
 from linfdist.bench import BenchSettings, run
 from linfdist.bench import certify as bench_certify
 from linfdist.bench import device as bench_device
 from linfdist.bench import exact as bench_exact
+from linfdist.bench import time_to as bench_time_to
 from linfdist.bench import training as bench_training
 from linfdist.bench.table import terminal
 from linfdist.devices import CPU
+from linfdist.evaluate import watch
 from linfdist.files import check_writable
 from linfdist.machine import backend_in_use, usable_cores
+from linfdist.runs import METRICS
 
 from .boundary import checking, say
 from .model import open_model
@@ -25,6 +28,14 @@ from .options import chosen_device
 
 
 def bench(
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RUN|RECIPE]...",
+            help="With --time-to: folders of runs to read, or recipes to train.",
+            show_default="mnist-quick",
+        ),
+    ] = None,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all the numbers to this JSON file.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Half a minute instead of three: fewer repetitions.")] = False,
     training: Annotated[
@@ -43,6 +54,14 @@ def bench(
             "--device", metavar="cpu|cuda[:K]|auto", help="On a GPU: training steps of the paper's CIFAR-10 network."
         ),
     ] = "cpu",
+    time_to: Annotated[
+        float | None,
+        typer.Option(
+            "--time-to",
+            metavar="PERCENT",
+            help="Instead: how long trainings take until so many held-out images are certified.",
+        ),
+    ] = None,
     threads: Annotated[
         int | None, typer.Option(metavar="N", help="Number of threads.", show_default="2, or the number of cores if 1")
     ] = None,
@@ -55,13 +74,21 @@ def bench(
     """
     where = CPU if device == "cpu" else chosen_device(device)
     if where.type != "cpu":
-        if training or certify or exact:
-            raise ValueError(f"--device {device}: --training, --certify and --exact measure the CPU")
+        if training or certify or exact or time_to is not None:
+            raise ValueError(f"--device {device}: --training, --certify, --exact and --time-to measure the CPU")
         _on_gpu(where, json, quick)
         return
     with checking("--threads"):
         chosen = min(2, usable_cores()) if threads is None else threads
         settings = BenchSettings.quick(chosen) if quick else BenchSettings(threads=chosen)
+    if what and time_to is None:
+        raise typer.BadParameter("runs and recipes are for --time-to PERCENT only", param_hint="[RUN|RECIPE]...")
+    if time_to is not None:
+        torch.set_num_threads(settings.threads)
+        with checking("--time-to"):
+            level = bench_time_to.check_level(time_to)
+        Console().print(bench_time_to.terminal([_course(each, level) for each in what or ["mnist-quick"]], level))
+        return
     if training or certify or exact:
         torch.set_num_threads(settings.threads)
         Console().print(_other(training, certify, exact, quick))
@@ -91,6 +118,23 @@ def _on_gpu(device: torch.device, json: Path | None, quick: bool) -> None:
     if json:
         report.write(json)
         say(f"wrote {json}", error=True)
+
+
+def _course(what: str, level: float) -> bench_time_to.Course:
+    """The course of a run that is there, or of a recipe that is trained now."""
+    if (Path(what) / METRICS).is_file():
+        return bench_time_to.of_run(Path(what))
+    with checking("[RUN|RECIPE]..."):
+        recipe = recipes.load(what)
+    return bench_time_to.by_training(
+        recipe,
+        level,
+        watch(recipe),
+        lambda point: say(
+            f"{recipe.name}: epoch {point.epoch:g}, {point.minutes:.1f} minutes, {point.certified:.2f} % certified",
+            error=True,
+        ),
+    )
 
 
 def _other(training: bool, certify: bool, exact: Path | None, quick: bool) -> RenderableType:

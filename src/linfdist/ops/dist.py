@@ -37,6 +37,8 @@ def dist(x: Tensor, w: Tensor, p: float | Tensor = math.inf) -> Tensor:
     x, w = same_precision(x=x, w=w)
     if x.dim() < 1 or w.dim() != 2 or x.shape[-1] != w.shape[1]:
         raise ValueError(f"need x (..., I) and w (O, I), got {tuple(x.shape)} and {tuple(w.shape)}")
+    if x.dim() == 2 and kernels.is_plain(x, w):
+        return _plain_dist(x, w, p, POINT)
     return _dist(rows_of(x), w[:, :, None, None], p, POINT).reshape(*x.shape[:-1], w.shape[0])
 
 
@@ -61,7 +63,7 @@ def dist_conv2d(
     geometry = make_geometry(stride, padding, dilation, groups)
     images = x if x.dim() == 4 else x[None]
     check_fit(images, w, geometry)
-    y = _dist(images, w, p, geometry)
+    y = (_plain_dist if kernels.is_plain(images, w) else _dist)(images, w, p, geometry)
     return y if x.dim() == 4 else y[0]
 
 
@@ -79,6 +81,67 @@ def _dist(x: Tensor, w: Tensor, p: float | Tensor, geometry: Geometry) -> Tensor
     if wants_gradient(x, w):
         return PDist.apply(x, w, power, geometry)
     return kernels.p_dist(x, w, power, *geometry)
+
+
+def _plain_dist(x: Tensor, w: Tensor, p: float | Tensor, geometry: Geometry) -> Tensor:
+    check_power(p)
+    if torch.is_grad_enabled() and (x.requires_grad or w.requires_grad):
+        return PlainDist.apply(x, w, float(p), geometry)
+    images, filters, power = _as_images(x), _as_images(w), float(p)
+    if power == math.inf:
+        y: Tensor = kernels.inf_dist(images, filters, *geometry)
+    else:
+        y = kernels.p_dist(images, filters, power, *geometry)
+    return y if x.dim() == 4 else y.view(y.shape[:2])
+
+
+def _as_images(x: Tensor) -> Tensor:
+    """(B, I) -> (B, I, 1, 1); images stay."""
+    return x if x.dim() == 4 else x.view(*x.shape, 1, 1) if x.is_contiguous() else x[:, :, None, None]
+
+
+def _like(x: Tensor, y: Tensor) -> Tensor:
+    """The outputs y (B, O, OH, OW) with as many dimensions as x. No view: autograd would not let views be changed."""
+    return y if x.dim() == 4 else torch.ops.aten._unsafe_view.default(y, y.shape[:2])
+
+
+class PlainDist(Function):
+    """Any p, where autograd alone is at work (`kernels.is_plain`): x and w may be images, or (B, I) and (O, I).
+
+    The functions below do the same for `torch.func` and compilers, and take ten times as long around a small kernel.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor, p: float, geometry: Geometry) -> Tensor:
+        images, filters = _as_images(x), _as_images(w)
+        ctx.p, ctx.geometry, ctx.shapes = p, geometry, (images.shape, filters.shape)
+        if p == math.inf:
+            values, where = kernels.inf_dist_argmax(images, filters, *geometry)
+            y = _like(x, values)
+            ctx.save_for_backward(y, where)
+        else:
+            y = _like(x, kernels.p_dist(images, filters, p, *geometry))
+            ctx.save_for_backward(x, w, y)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        need_x, need_w = ctx.needs_input_grad[:2]
+        again = torch.is_grad_enabled()  # then the gradient is to be differentiated, which its Function refuses
+        if ctx.p == math.inf:
+            y, where = ctx.saved_tensors
+            inf_gradient = InfDistGradient.apply if again else InfDistGradient.forward
+            shapes: tuple[Ints, Ints] = ctx.shapes
+            dx, dw = inf_gradient(_as_images(grad), _as_images(y), where, *shapes, ctx.geometry, need_x, need_w)
+        else:
+            x, w, y = ctx.saved_tensors
+            p = torch.scalar_tensor(ctx.p, dtype=torch.float64) if again else ctx.p
+            p_gradient = PDistGradient.apply if again else PDistGradient.forward
+            tensors = _as_images(grad), _as_images(x), _as_images(w), _as_images(y)
+            dx, dw = p_gradient(*tensors, p, ctx.geometry, need_x, need_w)
+        if grad.dim() == 2:
+            dx, dw = dx.flatten(1) if need_x else dx, dw.flatten(1) if need_w else dw
+        return dx if need_x else None, dw if need_w else None, None, None
 
 
 class InfDist(Function):

@@ -13,7 +13,12 @@ def same_precision(**tensors: Tensor) -> tuple[Tensor, ...]:
     for name, tensor in tensors.items():
         if not isinstance(tensor, Tensor):
             raise TypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
-    if _in_autocast(next(iter(tensors.values())).device.type):
+    first = next(iter(tensors.values()))
+    if first.dtype in (torch.float32, torch.float64) and all(
+        tensor.dtype == first.dtype and tensor.device == first.device for tensor in tensors.values()
+    ):
+        return tuple(tensors.values())
+    if _in_autocast(first.device.type):
         tensors = {
             name: tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
             for name, tensor in tensors.items()

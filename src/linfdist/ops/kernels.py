@@ -5,6 +5,9 @@ batching rule (`batching`). Gradients are the business of `dist` and `box`.
 
 p is a 0-dim tensor here, not a float, so that a compiled training step reads it at run time instead of being compiled
 again whenever it changes; for the same reason the p-operators take p = inf as well.
+
+Where nothing looks on (`is_plain`), the functions below are called without the operator around them, and p may be a
+float: dispatching an operator that is written in Python takes ten times as long as a small kernel.
 """
 
 import math
@@ -12,14 +15,26 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.autograd import Function
+from torch import Tensor, nn
+from torch.autograd import Function, forward_ad
 
 from .backends import Ints
 from .geometry import Geometry, output_size
 from .select import pick_backend
 
 GEOMETRY = "int[] stride, int[] padding, int[] dilation, int groups"  # operators know numbers and lists alone
+
+
+def is_plain(*tensors: Tensor) -> bool:
+    """Whether these are tensors on the CPU and nobody traces, transforms or intercepts what is done with them."""
+    return (
+        not torch.compiler.is_compiling()
+        and not torch._C._are_functorch_transforms_active()
+        and not torch._C._len_torch_dispatch_stack()
+        and torch._C._get_tracing_state() is None
+        and forward_ad._current_level < 0
+        and all(type(tensor) in (Tensor, nn.Parameter) and tensor.is_cpu for tensor in tensors)
+    )
 
 
 def with_geometry(function: Callable[..., Any], after: int = 0) -> Callable[..., Any]:
@@ -33,14 +48,25 @@ def with_geometry(function: Callable[..., Any], after: int = 0) -> Callable[...,
 
 
 def operator(arguments: str, returns: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a function, which takes its geometry as one argument, as the operator of its name."""
+    """Register a function, which takes its geometry as one argument, as the operator of its name.
+
+    Returns what calls the operator, or the function itself where that makes no difference.
+    """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         name = f"linfdist::{function.__name__}"
         torch.library.define(name, f"({arguments}) -> {returns}", tags=(torch.Tag.pt2_compliant_tag,))
         after = arguments.split(GEOMETRY)[1].count(",")
-        torch.library.impl(name, "default")(with_geometry(function, after))
-        return getattr(torch.ops.linfdist, function.__name__).default
+        direct = with_geometry(function, after)
+        torch.library.impl(name, "default")(direct)
+        dispatched = getattr(torch.ops.linfdist, function.__name__).default
+
+        def call(*args: Any) -> Any:
+            first, second = args[:2]
+            differentiable = torch.is_grad_enabled() and any(isinstance(a, Tensor) and a.requires_grad for a in args)
+            return (dispatched if differentiable or not is_plain(first, second) else direct)(*args)
+
+        return call
 
     return register
 
@@ -118,7 +144,7 @@ def box_dist_argmax(
     return pick_backend(lower, w).box_dist_argmax(lower.contiguous(), upper.contiguous(), w.contiguous(), geometry)
 
 
-def _power_of(p: Tensor) -> float:
+def _power_of(p: Tensor | float) -> float:
     value = float(p)
     if not value >= 1:
         raise ValueError(f"p must be a real number in [1, inf], got {value}")

@@ -169,6 +169,7 @@ class _Run:
         trainer.shared = self.me.sharing(trainer.objective)
         saved = time.monotonic()
         started = saved - (metrics.seconds if metrics is not None else 0.0)
+        busy = time.process_time() - (metrics.cpu_seconds / self.me.world if metrics is not None else 0.0)
         try:
             with _stop_requests() as stop:
                 while not trainer.finished:
@@ -177,6 +178,7 @@ class _Run:
                     reporter.step(trainer.done, _describe(state, loss, trainer.sums))
                     if trainer.epoch_ended:
                         row = self.end_epoch(state, reporter, evaluate, time.monotonic() - started)
+                        row["cpu_seconds"] = (time.process_time() - busy) * self.me.world
                         with self.me.together():
                             if metrics is not None:
                                 metrics.add(row)

@@ -21,6 +21,7 @@ class Metrics:
         self.path = path
         kept: list[str] = []
         self.seconds = before = 0.0  # of training, up to the last row that is kept
+        self.cpu_seconds = 0.0  # of all cores; earlier versions did not count them
         if path.exists() and keep_until_step > 0:
             for line in path.read_text(encoding="utf-8").splitlines():
                 try:
@@ -32,6 +33,7 @@ class Metrics:
                     break  # cut off while it was written
                 self.seconds += now - before if now >= before else now  # earlier versions began at 0 again
                 before = now
+                self.cpu_seconds = float(row.get("cpu_seconds") or self.seconds)
                 kept.append(json.dumps(row | {"seconds": self.seconds}) + "\n")
         write_atomically(path, "".join(kept))
 
