@@ -121,7 +121,10 @@ def finite_kernel(
         low += (high - (total - part)) + (terms - part)  # what that addition lost
         high = total
 
-    distance = reference * root(high + low, p, WHOLE, WIDE) * (1 / up)
+    total = high + low
+    if TWICE:
+        total = tl.maximum(total, 2.0**-100)  # a huge p loses even the largest term, if its ratio is an ulp below 1
+    distance = reference * root(total, p, WHOLE, WIDE) * (1 / up)
     plain = (reference > 0) & (reference < float("inf"))
     distance = tl.where(plain, distance, reference)  # 0, inf and NaN stay what they are
     if CAREFUL:
