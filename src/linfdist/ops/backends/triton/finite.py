@@ -49,7 +49,7 @@ def p_dist(x: Tensor, w: Tensor, p: float, geometry: Geometry) -> Tensor:
                 **constants, **sum_constants(p), **tile._asdict(), warps=tile.warps,
             )  # fmt: skip
 
-    run_tiled("finite", (layer, x.dtype, *constants.values()), run)
+    run_tiled("finite", x.dtype, (layer, *constants.values()), run)
     return y.to(x.dtype)
 
 
@@ -121,7 +121,10 @@ def finite_kernel(
         low += (high - (total - part)) + (terms - part)  # what that addition lost
         high = total
 
-    distance = reference * root(high + low, p, WHOLE, WIDE) * (1 / up)
+    total = high + low
+    if TWICE:
+        total = tl.maximum(total, 2.0**-100)  # a huge p loses even the largest term, if its ratio is an ulp below 1
+    distance = reference * root(total, p, WHOLE, WIDE) * (1 / up)
     plain = (reference > 0) & (reference < float("inf"))
     distance = tl.where(plain, distance, reference)  # 0, inf and NaN stay what they are
     if CAREFUL:
@@ -151,7 +154,8 @@ def inverse_of(reference):
     plain = tl.where(reference > 0, reference, float("inf"))
     if reference.dtype == tl.float64:
         return 1 / plain
-    return tl.div_rn(tl.full(plain.shape, 1, plain.dtype), plain)
+    else:
+        return tl.div_rn(tl.full(plain.shape, 1, plain.dtype), plain)
 
 
 @triton.jit
@@ -201,12 +205,13 @@ def root(s, p, WHOLE: tl.constexpr, WIDE: tl.constexpr):
 
 
 def variants() -> list[Variant]:
-    found, tile = [], TABLE["finite"]
+    found = []
     for kind, layer, p in (
         ("fp32", "linear", 8.0), ("fp32", "linear", 32.0), ("fp32", "linear", 2.0), ("fp32", "linear", 2.5),
         ("fp32", "linear", 30.5), ("fp32", "linear", 1000.0), ("fp32", "convolution", 8.0),
         ("fp32", "convolution", 30.5), ("fp64", "linear", 8.0), ("fp64", "linear", 30.5), ("bf16", "linear", 8.0),
     ):  # fmt: skip
+        tile = TABLE["finite"].holding(kind)
         dtype = torch.float64 if kind == "fp64" else torch.float32
         chosen = choose_power(p, 0, 5120, dtype)[1]
         types = {"x": f"*{kind}", "w": f"*{kind}", "steps": "*i32", "y": "*fp64" if kind == "fp64" else "*fp32"}

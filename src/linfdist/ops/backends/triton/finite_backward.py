@@ -25,10 +25,10 @@ def p_dist_backward(
     layer = Layer.of(x.shape, w.shape, geometry)
     coefficient = live(grad, y)
     inverse = y.to(coefficient.dtype).clamp(min=torch.finfo(coefficient.dtype).tiny).reciprocal()
-    numbers, power_constants = choose_power(p, 1, max(1, layer.inputs), x.dtype)
+    numbers, power_constants = choose_power(p, 1, layer.inputs, x.dtype)
     dx, dw = layer.new_gradients(grad, need_x, need_w)
     constants = {**power_constants, "LINEAR": layer.linear, "TINY": p < 1.25}
-    problem = (layer, x.dtype, *constants.values())
+    problem = (layer, *constants.values())
     if need_x and not layer.empty:
         of_neurons = x, w.permute(2, 3, 0, 1).contiguous(), layer.by_neuron(coefficient), layer.by_neuron(inverse)
 
@@ -39,7 +39,7 @@ def p_dist_backward(
                 **constants, **tile._asdict(), warps=tile.warps,
             )  # fmt: skip
 
-        run_tiled("finite_dx", problem, run_x)
+        run_tiled("finite_dx", x.dtype, problem, run_x)
     if need_w and not layer.empty:
         of_rows = layer.padded(x), w, layer.by_row(coefficient), layer.by_row(inverse), layer.steps(x.device)
         parts, segment = layer.segments()
@@ -52,7 +52,7 @@ def p_dist_backward(
                 **constants, **tile._asdict(), warps=tile.warps,
             )  # fmt: skip
 
-        run_tiled("finite_dw", problem, run_w)
+        run_tiled("finite_dw", x.dtype, problem, run_w)
         dw = sums[0] if parts == 1 else sums.sum(0)
     return dx.to(x.dtype), dw.to(x.dtype)
 
@@ -144,24 +144,26 @@ def add_slope(
     if WHOLE > 0 and WHOLE % 2 == 1:  # an odd power keeps the sign
         ratio = d * inverse
         return tl.fma(whole_power(ratio, WHOLE - 1), ratio * coefficient, total)
-    ratio = tl.abs(d) * inverse
-    if TINY and WHOLE < 0:  # numbers too small for a device's log2 have powers of weight
-        small = ratio < (2.0**-900 if d.dtype == tl.float64 else 2.0**-100)
-        ratio = tl.where(small, ratio * (2.0**200 if d.dtype == tl.float64 else 2.0**64), ratio)
-        slope = power(ratio, e, c1, c2, c3, c4, c5, c6, c7, WHOLE, DEGREE, SQUARINGS, True)
-        slope = tl.where(small, slope * tl.exp2((-200.0 if d.dtype == tl.float64 else -64.0) * e), slope)
     else:
-        slope = power(ratio, e, c1, c2, c3, c4, c5, c6, c7, WHOLE, DEGREE, SQUARINGS, True)
-    slope = tl.where(d < 0, -slope, tl.where(d == 0, 0.0, slope))
-    return tl.fma(slope, coefficient, total)
+        ratio = tl.abs(d) * inverse
+        if TINY and WHOLE < 0:  # numbers too small for a device's log2 have powers of weight
+            small = ratio < (2.0**-900 if d.dtype == tl.float64 else 2.0**-100)
+            ratio = tl.where(small, ratio * (2.0**200 if d.dtype == tl.float64 else 2.0**64), ratio)
+            slope = power(ratio, e, c1, c2, c3, c4, c5, c6, c7, WHOLE, DEGREE, SQUARINGS, True)
+            slope = tl.where(small, slope * tl.exp2((-200.0 if d.dtype == tl.float64 else -64.0) * e), slope)
+        else:
+            slope = power(ratio, e, c1, c2, c3, c4, c5, c6, c7, WHOLE, DEGREE, SQUARINGS, True)
+        slope = tl.where(d < 0, -slope, tl.where(d == 0, 0.0, slope))
+        return tl.fma(slope, coefficient, total)
 
 
 def variants() -> list[Variant]:
-    found, tile = [], TABLE["finite_dx"]
+    found = []
     for kind, p in (
         ("fp32", 8.0), ("fp32", 32.0), ("fp32", 7.0), ("fp32", 30.5), ("fp32", 1000.0), ("fp32", 1.01), ("fp32", 2.5),
         ("fp64", 8.0), ("fp64", 30.5), ("bf16", 8.0),
     ):  # fmt: skip
+        tile = TABLE["finite_dx"].holding(kind)
         dtype, values = (torch.float64, "*fp64") if kind == "fp64" else (torch.float32, "*fp32")
         types = {"x": f"*{kind}", "w": f"*{kind}", "steps": "*i32"}
         types |= dict.fromkeys(("coefficient", "inverse", "dx", "dw"), values)

@@ -44,7 +44,7 @@ def _run(x: Tensor, w: Tensor, geometry: Geometry, argmax: bool) -> tuple[Tensor
             LINEAR=layer.linear, ARGMAX=argmax, **tile._asdict(), warps=tile.warps,
         )  # fmt: skip
 
-    run_tiled("inf_argmax" if argmax else "inf", (layer, x.dtype), run)
+    run_tiled("inf_argmax" if argmax else "inf", x.dtype, layer, run)
     return y.to(x.dtype), where
 
 
@@ -97,7 +97,7 @@ def variants() -> list[Variant]:
     for kind in ("fp32", "fp64", "bf16"):
         for layer, sizes in (("linear", LINEAR_SIZES), ("convolution", {})):
             for argmax in (False, True):
-                tile = TABLE["inf_argmax" if argmax else "inf"]
+                tile = TABLE["inf_argmax" if argmax else "inf"].holding(kind)
                 pointers = dict.fromkeys(("x", "w", "x_rows", "w_rows"), f"*{kind}")
                 values = "*fp64" if kind == "fp64" else "*fp32"
                 types = pointers | {"steps": "*i32", "y": values, "where": "*i32" if argmax else values}

@@ -39,7 +39,7 @@ def inf_dist_backward(
                 inf_dx_kernel, programs, *of_neurons, dx, *layer.backward_sizes(), **tile._asdict(), warps=tile.warps
             )
 
-        run_tiled("inf_dx", (layer, grad.dtype), run_x)
+        run_tiled("inf_dx", grad.dtype, layer, run_x)
     if need_w and not layer.empty:
         of_rows = layer.by_row(coefficient), layer.by_row(place)
         parts, segment = layer.segments()
@@ -52,7 +52,7 @@ def inf_dist_backward(
                 **tile._asdict(), warps=tile.warps,
             )  # fmt: skip
 
-        run_tiled("inf_dw", (layer, grad.dtype), run_w)
+        run_tiled("inf_dw", grad.dtype, layer, run_w)
         dw = sums[0] if parts == 1 else sums.sum(0)
     return dx.to(grad.dtype), dw.to(grad.dtype)
 
@@ -112,8 +112,9 @@ def inf_dw_kernel(
 
 
 def variants() -> list[Variant]:
-    found, tile = [], TABLE["inf_dx"]
+    found = []
     for kind in ("fp32", "fp64"):
+        tile = TABLE["inf_dx"].holding(kind)
         types = {"coefficient": f"*{kind}", "place": "*i32", "dx": f"*{kind}", "dw": f"*{kind}"}
         for layer, sizes in (("linear", LINEAR_SIZES), ("convolution", {})):
             constants = {**sizes, **tile._asdict()}

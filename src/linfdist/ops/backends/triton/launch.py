@@ -1,9 +1,10 @@
 """Running a kernel, on the device of its tensors or in the interpreter; and saying how it is compiled ahead of time."""
 
 import contextlib
+import warnings
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 import triton
 from torch import Tensor
@@ -49,14 +50,19 @@ def launch(kernel: Any, programs: int, *args: Any, warps: int, **constants: Any)
     if not programs:
         return
     tensor = next(arg for arg in args if isinstance(arg, Tensor))
-    with _on(tensor):
+    with _device_of(tensor):
         kernel[(programs,)](*args, **constants, num_warps=warps, **OPTIONS)
 
 
-def _on(tensor: Tensor) -> contextlib.AbstractContextManager[Any]:
-    if interpreted():  # numpy computes, and would warn of inf - inf
-        return np.errstate(all="ignore")
-    return torch.cuda.device(tensor.device)
+@contextlib.contextmanager
+def _device_of(tensor: Tensor) -> Iterator[None]:
+    if interpreted():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # of numpy, which computes there: inf - inf
+            yield
+    else:
+        with torch.cuda.device(tensor.device):
+            yield
 
 
 def tiles_of(size: int, tile: int) -> int:

@@ -181,11 +181,12 @@ def corner(
     """Where the window of a row begins: in panels, where input i lies i * PANEL further, or in padded images."""
     if PANELS:
         return (row // PANEL).to(tl.int64) * inputs * PANEL + row % PANEL
-    n = row // (out_height * out_width)
-    oh = row // out_width % out_height
-    ow = row % out_width
-    channel = n.to(tl.int64) * channels + group * (channels // groups)
-    return (channel * height + oh * stride_h) * width + ow * stride_w
+    else:
+        n = row // (out_height * out_width)
+        oh = row // out_width % out_height
+        ow = row % out_width
+        channel = n.to(tl.int64) * channels + group * (channels // groups)
+        return (channel * height + oh * stride_h) * width + ow * stride_w
 
 
 @triton.jit

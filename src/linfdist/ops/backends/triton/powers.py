@@ -10,9 +10,9 @@ kernel knows the distance: their ratios are at most 1 (`CAPPED`).
 """
 
 import functools
+import math
 from typing import Any
 
-import numpy as np
 import torch
 import triton
 import triton.language as tl
@@ -20,17 +20,22 @@ import triton.language as tl
 PRODUCTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32)
 HUGE = 2.0**100  # beyond it nothing but a = 1 has a power other than 0, and infinity times log2(1) would be NaN
 COEFFICIENTS = 7  # of the series, beside c[0] = 1
-NODES = 0.5 - 0.5 * np.cos(np.pi * (np.arange(64) + 0.5) / 64)
+NODES = 0.5 - 0.5 * torch.cos(math.pi * (torch.arange(64, dtype=torch.float64, device="cpu") + 0.5) / 64)
+
+
+def choose_power(p: float, less: int, inputs: int, dtype: torch.dtype) -> tuple[tuple[float, ...], dict[str, Any]]:
+    """What a kernel takes for a^(p - less): numbers (the exponent as two float32, the series) and constants."""
+    return _choose_power(p, less, 1 << max(0, inputs - 1).bit_length(), dtype == torch.float64)
 
 
 @functools.lru_cache(maxsize=1024)
-def choose_power(p: float, less: int, inputs: int, dtype: torch.dtype) -> tuple[tuple[float, ...], dict[str, Any]]:
-    """What a kernel takes for a^(p - less): numbers (the exponent as two float32, the series) and constants."""
+def _choose_power(p: float, less: int, inputs: int, wide: bool) -> tuple[tuple[float, ...], dict[str, Any]]:
+    """The same for a number of inputs that is rounded up, so that layers share it."""
     exponent = min(p - less, HUGE)
-    high = float(np.float32(exponent))
+    high = float(torch.tensor(exponent, dtype=torch.float32, device="cpu"))
     coefficients: list[float] = []
     squarings = 0
-    if p not in PRODUCTS and 7 < exponent < 1e6 and dtype != torch.float64:
+    if p not in PRODUCTS and 7 < exponent < 1e6 and not wide:
         # Forward, the p-th root divides the error by p. Absolute errors of many small terms add up.
         tolerance = 5e-5 if less else 2.5e-7 * exponent
         coefficients, squarings = _fit_series(exponent, tolerance, small=min(1e-3, 1 / inputs))
@@ -42,7 +47,7 @@ def choose_power(p: float, less: int, inputs: int, dtype: torch.dtype) -> tuple[
 
 def _fit_series(e: float, tolerance: float, small: float) -> tuple[list[float], int]:
     """(c[1], ...) and the number of squarings: the cheapest that is good enough; none if none is."""
-    squarings = int(np.ceil(np.log2(e))) - 1  # 1 < q <= 2
+    squarings = math.ceil(math.log2(e)) - 1  # 1 < q <= 2
     q = e / 2**squarings
     if e > 500:  # only a near 1 matters: the binomial series itself
         return [-q, q * (q - 1) / 2, -q * (q - 1) * (q - 2) / 6], squarings
@@ -52,18 +57,18 @@ def _fit_series(e: float, tolerance: float, small: float) -> tuple[list[float], 
             if 3 <= degree <= COEFFICIENTS:
                 coefficients, error = _fit(e, 2 * q if fewer else q, small, degree)
                 if error < tolerance:
-                    return [float(c) for c in coefficients], squarings - fewer
+                    return coefficients, squarings - fewer
     return [], 0
 
 
-def _fit(e: float, q: float, small: float, degree: int) -> tuple[Any, float]:
+def _fit(e: float, q: float, small: float, degree: int) -> tuple[list[float], float]:
     """Least squares for (1 - u)^q, weighted by what an error does to a^e beside the sum it enters; and its error."""
     a, u = NODES, 1 - NODES
     weight = a ** (e - q) / (a**e + small)
-    powers = u[:, None] ** np.arange(1, degree + 1)
-    coefficients = np.linalg.lstsq(powers * weight[:, None], (a**q - 1) * weight, rcond=None)[0]
-    fitted = np.abs(1 + powers @ coefficients) ** (e / q)
-    return coefficients, float(np.max(np.abs(fitted - a**e) / (a**e + small)))
+    powers = u[:, None] ** torch.arange(1, degree + 1, device="cpu")
+    coefficients = torch.linalg.lstsq(powers * weight[:, None], ((a**q - 1) * weight)[:, None]).solution[:, 0]
+    fitted = (1 + powers @ coefficients).abs() ** (e / q)
+    return coefficients.tolist(), float(((fitted - a**e).abs() / (a**e + small)).max())
 
 
 @triton.jit
@@ -74,7 +79,7 @@ def power(
     """a^e for a >= 0; for a <= 1 if CAPPED, up to an ulp, which a huge exponent would blow up."""
     if WHOLE >= 0:
         return whole_power(a, WHOLE)
-    if DEGREE > 0:
+    elif DEGREE > 0:
         u = tl.maximum(1 - a, 0.0)
         result = tl.full(a.shape, 0, a.dtype) + (
             c3 if DEGREE == 3 else c4 if DEGREE == 4 else c5 if DEGREE == 5 else c6 if DEGREE == 6 else c7
@@ -91,8 +96,9 @@ def power(
         for _ in tl.static_range(SQUARINGS):
             result *= result
         return result
-    log = e * tl.log2(a)
-    return tl.exp2(tl.minimum(log, 0.0, tl.PropagateNan.ALL) if CAPPED else log)
+    else:
+        log = e * tl.log2(a)
+        return tl.exp2(tl.minimum(log, 0.0, tl.PropagateNan.ALL) if CAPPED else log)
 
 
 @triton.jit

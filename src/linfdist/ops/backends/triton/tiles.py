@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
+import torch
+
 from . import interpreted
 
 
@@ -31,6 +33,10 @@ class Tile(NamedTuple):
     @property
     def neurons(self) -> int:
         return self.RN * self.TN
+
+    def holding(self, kind: str) -> "Tile":
+        """The tile for numbers of a kind: a double takes two registers, so half as many are held."""
+        return self._replace(RM=max(1, self.RM // 2)) if kind in ("fp64", "torch.float64") else self
 
     @property
     def warps(self) -> int:
@@ -58,9 +64,9 @@ def tile_of(kernel: str) -> Tile:
     return INTERPRETED if interpreted() else TABLE[kernel]
 
 
-def run_tiled(kernel: str, problem: Hashable, run: Callable[[Tile], None]) -> None:
+def run_tiled(kernel: str, dtype: torch.dtype, problem: Hashable, run: Callable[[Tile], None]) -> None:
     """Run with the tile for this kernel; `run` may be called more than once, always with the same result."""
-    tile = tile_of(kernel)
+    tile, problem = tile_of(kernel).holding(str(dtype)), (dtype, problem)
     if os.environ.get("LINFDIST_TRITON_TUNE", "") not in ("", "0"):
         if (kernel, problem) not in _fastest:
             _fastest[kernel, problem] = min(CANDIDATES, key=lambda candidate: _seconds(lambda: run(candidate)))
