@@ -23,12 +23,12 @@ settings.register_profile("repeatable", derandomize=True, deadline=None, databas
 settings.load_profile("repeatable")
 
 
-INTERPRETED_CASES = 2
+INTERPRETED_CASES = 1
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of each test, Triton's interpreter runs a few cases, always the same: it takes a second for each.
+    """Of each test, Triton's interpreter runs one case, always the same: it takes a second or two.
 
     It runs all but those marked `compiled` if LINFDIST_TEST_INTERPRETER=all.
     """

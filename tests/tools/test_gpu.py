@@ -86,10 +86,12 @@ def test_spills_growth_and_unknown_kernels_are_surprises():
     assert gpu_table.surprises("k", row, None)
 
 
-def test_no_kernel_of_the_table_spills_and_the_page_is_made_from_it():
+def test_what_certificates_rely_on_does_not_spill_and_the_page_is_made_from_the_table():
     table = json.loads(gpu_table.TABLE.read_text())["kernels"]
     assert all(set(rows) == set(gpu_code.TARGETS) for rows in table.values())
-    assert [name for name, rows in table.items() if any(row["spills"] for row in rows.values())] == []
+    sound = {name: rows for name, rows in table.items() if gpu_table.SOUND.match(name)}
+    assert sound
+    assert [name for name, rows in sound.items() if any(row["spills"] for row in rows.values())] == []
     assert gpu_model.PAGE.read_text() == gpu_model.page()
 
 

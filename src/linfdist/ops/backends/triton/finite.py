@@ -6,7 +6,7 @@ kept, so that errors do not grow with the number of inputs. When a chunk outgrow
 scales its sum down; a tile decides whether anybody has to, but each output only for itself. So one pass over the inputs
 does, no sum overflows, and none depends on the tile it is computed in.
 
-Above p = 8, unless p is a product, a pass over the inputs for their largest difference comes first (`TWICE`): ratios of
+Above p = 7, unless p is a product, a pass over the inputs for their largest difference comes first (`TWICE`): ratios of
 at most 1 have a series, which saves more than that pass costs (`powers`), and a p of hundreds would outgrow R all the
 time.
 
@@ -56,7 +56,7 @@ def p_dist(x: Tensor, w: Tensor, p: float, geometry: Geometry) -> Tensor:
 def sum_constants(p: float) -> dict[str, Any]:
     """How the kernel sums: by p alone."""
     return {
-        "TWICE": p > 8 and p not in PRODUCTS,
+        "TWICE": p > 7 and p not in PRODUCTS,
         "CHUNK": 16 if p < 4 else 64,  # terms; the root divides the error of their sum by p
         "WIDE": p < 8,  # the root in float64
     }
@@ -121,7 +121,10 @@ def finite_kernel(
         low += (high - (total - part)) + (terms - part)  # what that addition lost
         high = total
 
-    distance = reference * root(high + low, p, WHOLE, WIDE) * (1 / up)
+    total = high + low
+    if TWICE:
+        total = tl.maximum(total, 2.0**-100)  # a huge p loses even the largest term, if its ratio is an ulp below 1
+    distance = reference * root(total, p, WHOLE, WIDE) * (1 / up)
     plain = (reference > 0) & (reference < float("inf"))
     distance = tl.where(plain, distance, reference)  # 0, inf and NaN stay what they are
     if CAREFUL:

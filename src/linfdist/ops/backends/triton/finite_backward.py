@@ -16,7 +16,7 @@ from .layer import Layer, meeting_row, tile_of_program
 from .powers import choose_power, power, whole_power
 from .tiles import TABLE, Tile, run_tiled
 
-UNROLL = tl.constexpr(4)
+UNROLL = tl.constexpr(2)
 
 
 def p_dist_backward(

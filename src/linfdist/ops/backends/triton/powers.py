@@ -5,7 +5,7 @@
   0 <= a <= 1, and fewer instructions than
 - exp2(e log2 a), for all others.
 
-A forward kernel whose p is above 8 and no product knows the largest difference before it takes powers, and a backward
+A forward kernel whose p is above 7 and no product knows the largest difference before it takes powers, and a backward
 kernel knows the distance: their ratios are at most 1 (`CAPPED`).
 """
 

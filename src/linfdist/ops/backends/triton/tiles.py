@@ -46,8 +46,8 @@ class Tile(NamedTuple):
 TABLE = {
     "inf": Tile(8, 8, 16, 16),
     "inf_argmax": Tile(8, 4, 8, 16),
-    "inf_dx": Tile(8, 4, 8, 16),
-    "inf_dw": Tile(8, 4, 8, 16),
+    "inf_dx": Tile(4, 4, 8, 16),
+    "inf_dw": Tile(4, 4, 8, 16),
     "box": Tile(8, 4, 8, 16),
     "box_argmax": Tile(4, 4, 8, 16),
     "finite": Tile(4, 4, 8, 16),
