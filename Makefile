@@ -42,7 +42,7 @@ test: setup  ## the tests that take a few minutes
 test-all: setup  ## all tests
 	$(pytest)
 
-# On a GPU, in an environment of its own: torch as PyPI has it, which is the build for CUDA, in the version that
+# On a GPU, in an environment of its own: torch as pip installs it by default on Linux, which is the build for CUDA, in the version that
 # constraints.txt names. TORCH_INDEX names the index of another build, such as one for ROCm or for an older driver.
 .venv-gpu/.package: pyproject.toml constraints.txt $(native_sources)
 	$(PYTHON) -m venv .venv-gpu

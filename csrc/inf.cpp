@@ -99,6 +99,7 @@ void box_dist(const Geometry& g, const T* lower, const T* upper, const T* w, T* 
 
 template <class T>
 void inf_dist_backward(const Geometry& g, const T* grad, const T* y, const int32_t* where, T* dx, T* dw) {
+  constexpr int64_t B = tuning::kCachedNeurons;
   const int64_t P = g.positions(), I = g.inputs();
   const bool linear = g.linear();
   const auto coefficient = [&](int64_t at) {
@@ -107,7 +108,7 @@ void inf_dist_backward(const Geometry& g, const T* grad, const T* y, const int32
   };
   const auto index = [&](int64_t at) { return static_cast<int64_t>(where[at] ^ (where[at] >> 31)); };  // ~i -> i
   if (dx)  // the gradient of an image belongs to one thread: neurons in order
-    parallel(g.N, std::max<int64_t>(1, (1 << 14) / (g.O * P + 1)), [&](int64_t begin, int64_t end) {
+    parallel(g.N, std::max<int64_t>(1, tuning::kScatter / (g.O * P + 1)), [&](int64_t begin, int64_t end) {
       for (int64_t n = begin; n < end; ++n)
         for (int64_t group = 0; group < g.groups; ++group)
           for (int64_t o = group * g.neurons(); o < (group + 1) * g.neurons(); ++o)
@@ -118,10 +119,10 @@ void inf_dist_backward(const Geometry& g, const T* grad, const T* y, const int32
             }
     });
   if (dw)  // the gradient of a neuron belongs to one thread: rows in order, a few neurons at a time so that they stay cached
-    parallel(ceil_div(g.O, 16), grain(16 * 16 * g.N * P), [&](int64_t begin, int64_t end) {
+    parallel(ceil_div(g.O, B), grain(16 * B * g.N * P), [&](int64_t begin, int64_t end) {
       for (int64_t block = begin; block < end; ++block)
         for (int64_t n = 0; n < g.N; ++n)
-          for (int64_t o = block * 16; o < std::min(g.O, block * 16 + 16); ++o)
+          for (int64_t o = block * B; o < std::min(g.O, block * B + B); ++o)
             for (int64_t at = (n * g.O + o) * P; at < (n * g.O + o + 1) * P; ++at) dw[o * I + index(at)] -= coefficient(at);
     });
 }

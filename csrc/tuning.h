@@ -11,6 +11,9 @@ constexpr int64_t kPlan = int64_t{1} << 14;  // the same for the planner, which 
 constexpr int64_t kNeurons = 16;             // at least so many in a task: fewer do not repay packing the panel again
 constexpr int64_t kTasks = 16;               // at least so many in all, and four for each thread, so that none waits long
 
+constexpr int64_t kScatter = int64_t{1} << 14;  // outputs whose gradients are worth waking another thread for
+constexpr int64_t kCachedNeurons = 16;          // whose dw are summed together: their rows of dw stay cached
+
 // --- few rows ------------------------------------------------------------------------------------------------------------
 constexpr int64_t kFewRows = 16;    // up to so many, vectors along the inputs beat a panel whose lanes stay empty
 constexpr int64_t kFewImages = 8;   // the same for integers, whose lanes are more

@@ -43,7 +43,8 @@ def run_tests(notes: Path, chosen: list[str]) -> tuple[int, list[dict[str, Any]]
     notes.write_text("")
     which = chosen or ["-m", "gpu", "tests"]
     command = [sys.executable, "-m", "pytest", "-q", "-ra", "-p", "tools.on_gpu", *which]
-    done = subprocess.run(command, env={**os.environ, NOTES: str(notes)})
+    # The tests' own default is Triton's interpreter, which would be tried in place of the GPU.
+    done = subprocess.run(command, env={**os.environ, "TRITON_INTERPRET": "0", NOTES: str(notes)})
     return done.returncode, [json.loads(line) for line in notes.read_text().splitlines()]
 
 

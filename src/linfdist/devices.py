@@ -2,18 +2,16 @@
 
 import os
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 
 import torch
 
 from .errors import LinfdistError
-from .ops.backends import native
+from .ops.backends import native, triton
 from .ops.select import BACKENDS, forced_backend
 
 AUTO = "auto"
 CPU = torch.device("cpu")
 SLOWEST = list(BACKENDS)[-1]  # plain torch, which runs anywhere
-GPU_EXTRA = "pip install 'linfdist[gpu]'"
 
 
 class DeviceError(LinfdistError, ValueError):
@@ -96,7 +94,7 @@ def name_of(device: torch.device) -> str:
     return _gpu(device).name
 
 
-def in_words(device: torch.device) -> str:
+def label(device: torch.device) -> str:
     """Name a device for people: `cuda:0 (NVIDIA GeForce RTX 3090)`, or `cpu`."""
     return "cpu" if device.type == "cpu" else f"{device} ({name_of(device)})"
 
@@ -113,11 +111,8 @@ def why_none(kind: str = "cuda") -> str:
 
 def versions() -> dict[str, str]:
     """Name what a GPU needs besides its driver, each with its version, or with what is missing."""
-    try:
-        triton = version("triton")
-    except PackageNotFoundError:
-        triton = f"not installed: {GPU_EXTRA}"
-    return {"CUDA": torch.version.cuda or "", "ROCm": torch.version.hip or "", "triton": triton}
+    found = triton.missing() or triton.version()
+    return {"CUDA": torch.version.cuda or "", "ROCm": torch.version.hip or "", "triton": found}
 
 
 def synchronise(device: torch.device) -> None:

@@ -10,6 +10,7 @@ import torch
 
 from linfdist import devices
 from linfdist.certificates import device as proofs
+from linfdist.ops.backends import triton
 
 from . import pretend
 
@@ -26,8 +27,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> torch.device:
-    if request.param == "cuda" and not torch.cuda.is_available():
-        pytest.skip(devices.why_none())
+    if request.param == "cuda":
+        _need_a_gpu()
     if request.param == pretend.NAME:  # its arithmetic is that of the CPU
         monkeypatch.setattr(proofs, "PROVED", (*proofs.PROVED, pretend.NAME))
         monkeypatch.setenv("LINFDIST_BACKEND", "reference")  # no other runs there: the CPU shall take the same one
@@ -37,6 +38,12 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> t
 @pytest.fixture
 def gpu() -> torch.device:
     """A GPU; for tests that make no sense elsewhere, which must be marked."""
+    _need_a_gpu()
+    return devices.choose("cuda")
+
+
+def _need_a_gpu() -> None:
     if not torch.cuda.is_available():
         pytest.skip(devices.why_none())
-    return devices.choose("cuda")
+    if triton.interpreted():
+        pytest.fail("TRITON_INTERPRET is set: this would try the interpreter, not the GPU")

@@ -20,7 +20,7 @@ def test_the_benchmark(device, tmp_path):
     report.write(tmp_path / "speed.json")
     written = json.loads((tmp_path / "speed.json").read_text())
     assert written["steps"][-1]["p"] is None
-    assert written["device"] == devices.in_words(device)
+    assert written["device"] == devices.label(device)
 
 
 @pytest.mark.gpu

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from .. import data, recipes
 from ..data import Dataset
-from ..devices import backend_for, in_words, synchronise, versions
+from ..devices import backend_for, label, synchronise, versions
 from ..files import write_atomically
 from ..recipes import Recipe
 from ..training import Trainer
@@ -71,7 +71,7 @@ def measure(device: torch.device, turns: int = 20, recipe: Recipe | None = None)
     steps = [StepTime(p, _seconds(trainer, p, turns), published) for p, published in PUBLISHED.items()]
     return DeviceReport(
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        device=in_words(device),
+        device=label(device),
         backend=backend_for(device)[0] or "reference",
         torch=torch.__version__,
         versions=versions(),

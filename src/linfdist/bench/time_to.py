@@ -62,7 +62,7 @@ def of_run(folder: Path) -> Course:
     points, seconds, before = [], 0.0, 0.0
     for epoch in run.metrics:
         now = float(epoch["seconds"])
-        seconds, before = seconds + (now - before if now >= before else now), now  # version 0.1 began at 0 again
+        seconds, before = seconds + (now - before if now >= before else now), now  # early runs began at 0 again
         if epoch.get("certified") is not None:
             cores = epoch.get("cpu_seconds")
             core_seconds = seconds if cores is None else float(cores)

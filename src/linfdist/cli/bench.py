@@ -72,17 +72,23 @@ def bench(
 
     Example: linfdist bench --quick --json speed.json
     """
+    others = {"--training": training, "--certify": certify, "--exact": exact, "--time-to": time_to is not None}
+    instead = [option for option, given in others.items() if given]
+    if len(instead) > 1:
+        raise typer.BadParameter("give one of them: each replaces the others", param_hint=", ".join(instead))
+    if instead and json:
+        raise typer.BadParameter(f"{instead[0]} prints a table and writes no file", param_hint="--json")
+    if what and time_to is None:
+        raise typer.BadParameter("runs and recipes are for --time-to PERCENT only", param_hint="[RUN|RECIPE]...")
     where = CPU if device == "cpu" else chosen_device(device)
     if where.type != "cpu":
-        if training or certify or exact or time_to is not None:
-            raise ValueError(f"--device {device}: --training, --certify, --exact and --time-to measure the CPU")
+        if instead:
+            raise typer.BadParameter(f"{instead[0]} measures the CPU: leave --device out", param_hint="--device")
         _on_gpu(where, json, quick)
         return
     with checking("--threads"):
         chosen = min(2, usable_cores()) if threads is None else threads
         settings = BenchSettings.quick(chosen) if quick else BenchSettings(threads=chosen)
-    if what and time_to is None:
-        raise typer.BadParameter("runs and recipes are for --time-to PERCENT only", param_hint="[RUN|RECIPE]...")
     if time_to is not None:
         torch.set_num_threads(settings.threads)
         with checking("--time-to"):
@@ -124,6 +130,11 @@ def _course(what: str, level: float) -> bench_time_to.Course:
     """The course of a run that is there, or of a recipe that is trained now."""
     if (Path(what) / METRICS).is_file():
         return bench_time_to.of_run(Path(what))
+    if Path(what).is_dir() and what not in recipes.names():
+        raise typer.BadParameter(
+            f"{what} is no run: it has no {METRICS}; give the folder of a run of `linfdist train`, or a recipe",
+            param_hint="[RUN|RECIPE]...",
+        )
     with checking("[RUN|RECIPE]..."):
         recipe = recipes.load(what)
     return bench_time_to.by_training(

@@ -28,7 +28,7 @@ def info() -> None:
     for name, text in devices.versions().items():
         if text:
             facts.add_row(name, escape(text))
-    facts.add_row("by default", escape(f"commands compute on {devices.in_words(devices.choose())}"))
+    facts.add_row("by default", escape(f"commands compute on {devices.label(devices.choose())}"))
     for name in OVERRIDES:
         value = overrides().get(name)
         facts.add_row(name, f"[yellow]{escape(value)}[/]" if value else "[dim]not set[/]")

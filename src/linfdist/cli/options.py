@@ -28,7 +28,7 @@ def chosen_device(name: str) -> torch.device:
     with checking("--device"):
         device = devices.choose(name)
     if is_first() and (device.type != "cpu" or devices.gpus()):
-        say(f"device: {devices.in_words(device)}{_unused(name, device)}", error=True)
+        say(f"device: {devices.label(device)}{_unused(name, device)}", error=True)
     return device
 
 

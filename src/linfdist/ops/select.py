@@ -10,7 +10,8 @@ from torch import Tensor
 
 from .backends import Backend, Kernels, native, reference, triton
 
-BACKENDS: dict[str, Backend] = {"native": native, "triton": triton, "reference": reference}  # best first
+# Best first; the last runs anything.
+BACKENDS: dict[str, Backend] = {"native": native, "triton": triton, "reference": reference}
 KERNELS: dict[str, Kernels] = {"native": native, "triton": triton}
 LARGE = 1 << 28  # terms |x_i - w_i|, about a second of the reference backend
 

@@ -13,7 +13,6 @@ import importlib
 import importlib.util
 import os
 from collections.abc import Callable
-from importlib import metadata
 from typing import Any
 
 import torch
@@ -28,7 +27,7 @@ LARGEST = 2**31  # elements of a tensor: offsets inside one are 32-bit numbers
 @functools.cache
 def missing() -> str:
     """Why Triton cannot be used at all; empty if it is installed."""
-    return "" if importlib.util.find_spec("triton") else "not installed: run `pip install 'linfdist[gpu]'` (Linux)"
+    return "" if importlib.util.find_spec("triton") else "not installed: run `pip install triton` (Linux)"
 
 
 def interpreted() -> bool:
@@ -71,9 +70,14 @@ def unavailable() -> list[str]:
     return [] if interpreted() or torch.cuda.is_available() else ["torch finds no CUDA or ROCm device"]
 
 
+def version() -> str:
+    """Of the Triton that is installed: ROCm's builds of torch bring one whose package has another name."""
+    return str(importlib.import_module("triton").__version__)
+
+
 def detail() -> str:
     """Its version and where it runs, for a backend that is available."""
-    found = f"triton {metadata.version('triton')}"
+    found = f"triton {version()}"
     if interpreted():
         return f"{found}, interpreter on the CPU, for tests"
     names = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]

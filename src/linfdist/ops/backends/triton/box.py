@@ -13,7 +13,7 @@ from torch import Tensor
 from ...geometry import Geometry
 from .launch import LINEAR_SIZES, Variant, launch, tiles_of, variant
 from .layer import PANEL, Layer, corner, output, panel_of
-from .tiles import TABLE, tile_of
+from .tiles import TABLE, Tile, run_tiled
 
 CHUNK = tl.constexpr(8)
 
@@ -32,17 +32,20 @@ def box_dist_argmax(
 def _run(
     lower: Tensor, upper: Tensor, w: Tensor, geometry: Geometry, argmax: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    layer, tile = Layer.of(lower.shape, w.shape, geometry), tile_of("box_argmax" if argmax else "box")
+    layer = Layer.of(lower.shape, w.shape, geometry)
     nearest, farthest = layer.new_output(lower), layer.new_output(lower)
     places = (layer.new_output(lower, torch.int32), layer.new_output(lower, torch.int32)) if argmax else (nearest,) * 2
     if not layer.empty:
-        launch(
-            box_kernel,
-            tiles_of(layer.rows, tile.rows) * tiles_of(layer.neurons, tile.neurons) * layer.groups,
-            layer.windows(lower), layer.windows(upper), layer.weights(w), layer.steps(w.device),
-            nearest, farthest, *places, *layer.sizes(),
-            LINEAR=layer.linear, ARGMAX=argmax, **tile._asdict(), warps=tile.warps,
-        )  # fmt: skip
+        inputs = layer.windows(lower), layer.windows(upper), layer.weights(w), layer.steps(w.device)
+
+        def run(tile: Tile) -> None:
+            programs = tiles_of(layer.rows, tile.rows) * tiles_of(layer.neurons, tile.neurons) * layer.groups
+            launch(
+                box_kernel, programs, *inputs, nearest, farthest, *places, *layer.sizes(),
+                LINEAR=layer.linear, ARGMAX=argmax, **tile._asdict(), warps=tile.warps,
+            )  # fmt: skip
+
+        run_tiled("box_argmax" if argmax else "box", lower.dtype, layer, run)
     return nearest.to(lower.dtype), farthest.to(lower.dtype), *places
 
 
@@ -64,22 +67,8 @@ def box_kernel(
     tile_neuron = (tl.arange(0, RN)[:, None] * TN + tl.arange(0, TN)[None, :])[None, :, None, :]
     row, neuron = first_row + tile_row, first_neuron + tile_neuron
     if LINEAR:  # a tile lies in one panel: one address for all, and constants
-        x_at = (
-            corner(
-                first_row,
-                group,
-                inputs,
-                groups,
-                channels,
-                height,
-                width,
-                out_height,
-                out_width,
-                stride_h,
-                stride_w,
-                True,
-            )
-            + tile_row
+        x_at = tile_row + corner(
+            first_row, group, inputs, groups, channels, height, width, out_height, out_width, stride_h, stride_w, True
         )
     else:
         x_at = corner(
@@ -139,6 +128,7 @@ def variants() -> list[Variant]:
                 types = dict.fromkeys(("lower", "upper", "w"), f"*{kind}") | {"steps": "*i32"}
                 types |= dict.fromkeys(("nearest", "farthest"), real)
                 types |= dict.fromkeys(("near_where", "far_where"), "*i32" if argmax else real)
-                constants = {**sizes, "LINEAR": layer == "linear", "ARGMAX": argmax, **TABLE[name]._asdict()}
-                found.append(variant(f"{name} {layer} {kind}", box_kernel, types, constants, TABLE[name].warps))
+                tile = TABLE[name].holding(kind)
+                constants = {**sizes, "LINEAR": layer == "linear", "ARGMAX": argmax, **tile._asdict()}
+                found.append(variant(f"{name} {layer} {kind}", box_kernel, types, constants, tile.warps))
     return found

@@ -163,16 +163,17 @@ def variants() -> list[Variant]:
         ("fp32", 8.0), ("fp32", 32.0), ("fp32", 7.0), ("fp32", 30.5), ("fp32", 1000.0), ("fp32", 1.01), ("fp32", 2.5),
         ("fp64", 8.0), ("fp64", 30.5), ("bf16", 8.0),
     ):  # fmt: skip
-        tile = TABLE["finite_dx"].holding(kind)
+        tile, own = TABLE["finite_dx"].holding(kind), TABLE["finite_dw"].holding(kind)
         dtype, values = (torch.float64, "*fp64") if kind == "fp64" else (torch.float32, "*fp32")
         types = {"x": f"*{kind}", "w": f"*{kind}", "steps": "*i32"}
         types |= dict.fromkeys(("coefficient", "inverse", "dx", "dw"), values)
         types |= dict.fromkeys(("e_high", "e_low", "c1", "c2", "c3", "c4", "c5", "c6", "c7"), "fp32")
         for layer, sizes in (("linear", LINEAR_SIZES), ("convolution", {})):
-            constants = {**sizes, **choose_power(p, 1, 5120, dtype)[1], **tile._asdict()}
-            constants |= {"LINEAR": layer == "linear", "TINY": p < 1.25}
+            constants = {**sizes, **choose_power(p, 1, 5120, dtype)[1], "LINEAR": layer == "linear", "TINY": p < 1.25}
             ones = dict.fromkeys(("kernel_h", "kernel_w", "dilation_h", "dilation_w"), 1) if sizes else {}
             name = f"{layer} {kind} p={p:g}"
-            found.append(variant(f"finite_dx {name}", finite_dx_kernel, types, constants | ones, tile.warps))
-            found.append(variant(f"finite_dw {name}", finite_dw_kernel, types, constants, tile.warps))
+            found.append(
+                variant(f"finite_dx {name}", finite_dx_kernel, types, constants | ones | tile._asdict(), tile.warps)
+            )
+            found.append(variant(f"finite_dw {name}", finite_dw_kernel, types, constants | own._asdict(), own.warps))
     return found

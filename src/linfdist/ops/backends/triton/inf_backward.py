@@ -121,5 +121,6 @@ def variants() -> list[Variant]:
             if sizes:
                 constants |= dict.fromkeys(("kernel_h", "kernel_w", "dilation_h", "dilation_w"), 1)
             found.append(variant(f"inf_dx {layer} {kind}", inf_dx_kernel, types, constants, tile.warps))
-        found.append(variant(f"inf_dw {kind}", inf_dw_kernel, types, TABLE["inf_dw"]._asdict(), TABLE["inf_dw"].warps))
+        own = TABLE["inf_dw"].holding(kind)
+        found.append(variant(f"inf_dw {kind}", inf_dw_kernel, types, own._asdict(), own.warps))
     return found
