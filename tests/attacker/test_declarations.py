@@ -134,3 +134,11 @@ def test_products_in_less_than_float32(monkeypatch):
     monkeypatch.setenv("ONEDNN_DEFAULT_FPMATH_MODE", "BF16")
     with pytest.raises(ValueError, match="ONEDNN_DEFAULT_FPMATH_MODE=BF16"):
         ld.certify(net, torch.rand(1, 1, 2, 2), "0.1")
+
+
+def test_a_bias_along_the_batch_is_refused():
+    """It would give the same image another class at another place of the batch."""
+    net = Composed(Stack(Normalize([0.0], 1.0), Flatten()), two_classes(), (1, 1, 1)).eval()
+    net.readout.bias = torch.nn.Parameter(torch.tensor([[9.0, 0.0], [0.0, 9.0]]))
+    with pytest.raises(ValueError, match=r"bias has shape \(2, 2\), but there are 2 neurons"):
+        ld.certify(net, X.expand(2, 1, 1, 1).contiguous(), "0.1", method="margin")

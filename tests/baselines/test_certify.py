@@ -173,3 +173,29 @@ def test_files_that_lie_are_refused(tmp_path):
         ld.models.save(net, file)
         with pytest.raises(ValueError, match=what):
             ld.load(file)
+
+
+@pytest.mark.parametrize(("dtype", "large", "denormal"), [(torch.float32, 1e36, 1e-39), (torch.float64, 1e305, 1e-308)])
+@pytest.mark.parametrize("method", ["margin", "box", "crown"])
+def test_denormal_weights_that_a_thread_may_flush_are_worth_what_they_multiply(dtype, large, denormal, method):
+    """Kept, they decide the class; flushed, they are 0: an image that either thread may get has no certificate."""
+    net = ReLUNet((1, 1, 1), 2, [0.0], 1.0, hidden=[16]).to(dtype).eval()
+    with torch.no_grad():
+        first, last = net.body.layers[2], net.scores.linear
+        first.weight.fill_(large)
+        first.bias.zero_()
+        last.weight.zero_()
+        last.weight[0] = denormal
+        last.bias.copy_(torch.tensor([0.0, 1e-3]))
+
+    def certified(pixel, eps):
+        return ld.certify(net, torch.full((1, 1, 1, 1), pixel, dtype=dtype), eps, method=method).certified.item()
+
+    assert not certified(0.9, "0.01")
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor does not flush denormal numbers")
+    try:
+        assert not certified(0.01, "0.5")
+        assert not certified(0.41, "0")
+    finally:
+        torch.set_flush_denormal(False)

@@ -54,9 +54,9 @@ class Affine(LipschitzModule):
 
     @property
     def lipschitz(self) -> float:
-        """The largest ℓ1 norm of a neuron's weights, rounded up."""
+        """The largest ℓ1 norm of a neuron's weights, rounded up, even where denormal ones are flushed."""
         rows = self.weight.detach().double().abs().flatten(1).sum(1)
-        return float(rows.max()) * (1 + 2.0**-50 * (self.inputs + 2))
+        return float(rows.max()) * (1 + 2.0**-50 * (self.inputs + 2)) + self.inputs * self._tiny
 
     def forward(self, x: Tensor, p: float | Tensor = math.inf) -> Tensor:
         return self.product(x, self.weight) + self.spread_bias
@@ -98,14 +98,23 @@ class Affine(LipschitzModule):
         return size, executed.where(size + executed < precision.max / 4, torch.nan)
 
     def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
-        """γₙ₊₂ of Σ|wᵢ xᵢ| + |b|, by which outputs may grow as well; no partial sum is twice as large as that."""
+        """γₙ₊₂ of Σ|wᵢ xᵢ| + |b|, by which outputs may grow as well; no partial sum is twice as large as that.
+
+        A thread that flushes takes denormal weights, inputs and products for 0. Each of these may cost the smallest
+        normal number times what it is multiplied by, which for a weight is as large as the inputs are.
+        """
         count = self.inputs + 2
         if 2 * count * unit > 1:
             raise ValueError(f"sums of {self.inputs} products are too long for the precision: nothing is known of them")
         largest(self.weight)
         whole = Fraction(self.lipschitz) * size + largest(self.bias)
-        error = count * unit / (1 - count * unit) * max(whole, Fraction(1))
-        return Rounding(whole + error, 2 * whole, error)
+        flushed = 2 * self.inputs * Fraction(self._tiny) * (size + 1 + Fraction(self.lipschitz))
+        error = count * unit / (1 - count * unit) * max(whole, Fraction(1)) + flushed
+        return Rounding(whole + error, 2 * (whole + flushed), error)
+
+    @property
+    def _tiny(self) -> float:
+        return torch.finfo(self.weight.dtype).tiny
 
     def check(self, name: str) -> None:
         largest(self.weight)

@@ -41,7 +41,8 @@ class Rounding(NamedTuple):
 
     size bounds every |output|; peak bounds every value in between as well, so that overflow can be ruled out. error
     bounds how far a computed output is from the exact one of the same input. It must cover underflow too, whether or
-    not the processor flushes denormal numbers to zero: a term of unit times a size of at least 1 does.
+    not the processor flushes denormal numbers to zero: a term of unit times a size of at least 1 does, in
+    layers that do not multiply; a denormal weight that is flushed costs as much as what it is multiplied by.
     """
 
     size: Fraction

@@ -6,7 +6,7 @@ which int16 never leaves, and in float64 for int32; GPUs subtract and compare fl
 Pruned layers have a kernel of their own. Its tile is some neurons times some images; each step takes one entry of every
 neuron. Neurons of about the same number of entries go together, so that few steps are empty.
 
-No network of the package calls these yet: exact networks stay on the CPU. They serve those who call `linfdist.ops.exact`
+No network of the package calls these yet: exact networks stay on the CPU. They serve calls of `linfdist.ops.exact`
 with tensors on a GPU.
 """
 
