@@ -180,7 +180,7 @@ def page() -> str:
         "| GPU | multiprocessors | clock | memory | float32 | maxima | special | loads | issue |\n"
         "|---|---|---|---|---|---|---|---|---|\n" + gpus,
         "## Every kernel",
-        "`make test-all` compiles all of them again and fails if one spills registers, or needs over a tenth more than "
+        "`make test-all` compiles all of them again and fails if one spills more registers, or needs over a tenth more than "
         "this table says (`python -m tools.gpu_table --check`).",
         "\n".join(code_table(kernels)),
     ]

@@ -35,7 +35,7 @@ def left_behind(name):
 @pytest.mark.parametrize(
     ("jobs", "rounds", "kills"),
     [
-        pytest.param("data fetch,report,export exact", 1, 1, id="quick"),
+        pytest.param("export exact", 1, 1, id="quick"),
         pytest.param("data fetch,report,export exact,export onnx,export torch", 4, 4, id="all", marks=pytest.mark.slow),
     ],
 )

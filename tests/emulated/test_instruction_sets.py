@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow  # compiling every instruction set takes minutes
+
 HERE = Path(__file__).parent
 CSRC = HERE.parents[1] / "csrc"
 FLAGS = ["-std=c++20", "-O1", "-ffp-contract=off"]  # without contraction, as in CMakeLists.txt

@@ -3,6 +3,7 @@
 import os
 import re
 import socket
+import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -178,5 +179,10 @@ def workers(device: str | torch.device = devices.AUTO, timeout: timedelta = time
         ) from error
     try:
         yield Workers(torch.distributed.get_rank(), world, device)
+    except BaseException as error:
+        # What the frames of an error hold, such as a wrapper that averages gradients, must not outlive the group: if it
+        # is the last to let go of it, torch 2.13 waits for the group's threads, and these may wait for the interpreter.
+        traceback.clear_frames(error.__traceback__)
+        raise
     finally:
         torch.distributed.destroy_process_group()

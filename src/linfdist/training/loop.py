@@ -196,6 +196,7 @@ class _Run:
                             f"stopped at step {trainer.done} of {trainer.total}; --resume continues from here"
                         )
         finally:
+            trainer.shared = trainer.objective  # the wrapper must not outlive the group: see `workers`
             reporter.close()
             if writer is not None:
                 writer.close()
