@@ -180,8 +180,8 @@ def page() -> str:
         "| GPU | multiprocessors | clock | memory | float32 | maxima | special | loads | issue |\n"
         "|---|---|---|---|---|---|---|---|---|\n" + gpus,
         "## Every kernel",
-        "`make test-all` compiles all of them again and fails if one spills more registers, or needs over a tenth more than "
-        "this table says (`python -m tools.gpu_table --check`).",
+        "`make test-all` compiles all of them again and fails if one spills more registers, or needs over a tenth more "
+        "than this table says (`python -m tools.gpu_table --check`).",
         "\n".join(code_table(kernels)),
     ]
     return "\n\n".join(parts) + "\n"
