@@ -35,7 +35,7 @@ def left_behind(name):
 @pytest.mark.parametrize(
     ("jobs", "rounds", "kills"),
     [
-        pytest.param("export exact", 1, 1, id="quick"),
+        pytest.param("data fetch,report,export exact", 1, 1, id="quick", marks=pytest.mark.slow),
         pytest.param("data fetch,report,export exact,export onnx,export torch", 4, 4, id="all", marks=pytest.mark.slow),
     ],
 )
@@ -89,6 +89,7 @@ def test_images_are_within_the_ball_to_the_last_bit():
         assert (moved != x).float().mean() > 0.3
 
 
+@pytest.mark.slow
 def test_it_stops_by_itself_and_counts(tmp_path):
     command = ("tools.soak", "--minutes", "0.05", "--seed", "2", "--parts", "memory", "certificates")
     process = start(*command, "--out", str(tmp_path))
@@ -103,6 +104,7 @@ def test_it_stops_by_itself_and_counts(tmp_path):
     assert not result["stopped_early"]
 
 
+@pytest.mark.slow
 def test_ctrl_c_tells_what_was_done(tmp_path):
     process = start("tools.soak", "--minutes", "10", "--parts", "certificates", "--out", str(tmp_path))
     time.sleep(6)

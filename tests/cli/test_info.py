@@ -36,6 +36,7 @@ def test_info_shows_overrides_in_force(run):
     assert "reference" in lines["in"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["LINFDIST_BACKEND", "LINFDIST_ISA"])
 def test_info_says_when_an_override_cannot_be_honoured(name):
     if name == "LINFDIST_ISA" and not ld.backends()[0].available:

@@ -35,6 +35,7 @@ def worker(rank: int, folder: str) -> None:
     dist.destroy_process_group()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not dist.is_gloo_available(), reason="torch was built without gloo")
 def test_two_processes_equal_one(tmp_path):
     mp.spawn(worker, args=(str(tmp_path),), nprocs=2)

@@ -78,6 +78,7 @@ def test_at_inf_every_instruction_set_gives_the_same_bits(in_processes, isa):
     assert {name: actual[name] for name in expected} == expected
 
 
+@pytest.mark.slow
 @needs_native
 @pytest.mark.parametrize("isa", INSTRUCTION_SETS)
 def test_threads_do_not_matter_to_any_instruction_set(in_processes, isa):

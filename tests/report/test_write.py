@@ -95,6 +95,7 @@ def test_gallery_titles_are_not_cut(run):
         assert title[2] > 500
 
 
+@pytest.mark.slow
 def test_same_run_same_files(run, call, tmp_path, matplotlib):
     """The folder's name is the title: the same run in another place, under the same name."""
     other = shutil.copytree(run, tmp_path / "elsewhere" / "run")

@@ -91,6 +91,7 @@ def test_averaging_costs_nothing_alone_and_never_less_on_a_slower_network():
     assert slow.ring(network.gradient) > 2 * fast.ring(network.gradient)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_data_stay_in_the_file_that_they_are_mapped_from():
     """Loading, holding images out, training and evaluating must not make a copy of the images in any process."""

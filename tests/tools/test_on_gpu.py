@@ -11,6 +11,7 @@ TESTS = "tests/gpu/test_devices.py::test_a_forced_backend_decides"
 SKIPPED = "tests/gpu/test_training.py::test_two_gpus_are_one"
 
 
+@pytest.mark.slow
 def test_a_report(tmp_path):
     out = tmp_path / "gpu" / "report.json"
     assert on_gpu.main(["--device", "cpu", "--quick", "--out", str(out), TESTS, SKIPPED]) == 0

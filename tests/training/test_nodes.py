@@ -105,6 +105,7 @@ def wait_for(condition, *processes):
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_a_killed_process_is_replaced(job, tmp_path):
     """All processes of both launchers are started again, and continue from the last checkpoint."""
     disturbed = job(DIE_RANK="1")

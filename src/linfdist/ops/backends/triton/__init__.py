@@ -13,6 +13,7 @@ import importlib
 import importlib.util
 import os
 from collections.abc import Callable
+from importlib import metadata
 from typing import Any
 
 import torch
@@ -72,7 +73,10 @@ def unavailable() -> list[str]:
 
 def version() -> str:
     """Of the Triton that is installed: ROCm's builds of torch bring one whose package has another name."""
-    return str(importlib.import_module("triton").__version__)
+    try:
+        return metadata.version("triton")
+    except metadata.PackageNotFoundError:
+        return str(importlib.import_module("triton").__version__)
 
 
 def detail() -> str:

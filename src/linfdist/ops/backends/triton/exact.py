@@ -78,7 +78,7 @@ def _by_neuron(
     entry = begin + order
     sign = torch.where(entry < middle[run[order]], 1, -1).to(torch.int32)
     counts = torch.zeros(neurons, dtype=torch.int64, device=start.device).index_add_(0, neuron.long(), lengths)
-    first = counts.cumsum(0) - counts
+    first = (counts.cumsum(0) - counts).clamp(max=max(len(entries) - 1, 0))  # the last may have none
     return counts.int(), first.int(), inputs[entry], sign, sign * weight[entry]
 
 
