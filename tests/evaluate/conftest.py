@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from linfdist import data, recipes
+from linfdist import data, models, recipes
+from linfdist.evaluate import evaluate
 from linfdist.training import train
+
+SETTINGS = {"eps": "0.1", "attacks": ("pgd",), "batch": 40, "limit": 150}  # four batches, the last one of 30
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -26,3 +29,24 @@ def run(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def test_set(digits: Path) -> data.Dataset:
     return data.load("digits", "test", digits)
+
+
+@pytest.fixture(scope="session")
+def call(run, test_set):
+    network = models.load(run)
+
+    def call(out, **changes):
+        options = {**SETTINGS, **changes}
+        return evaluate(network, test_set, options.pop("eps"), out, run / "model.safetensors", **options)
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def whole(call, tmp_path_factory):
+    """In one go."""
+    out = tmp_path_factory.mktemp("whole")
+    result = call(out)
+    assert not result.before
+    assert not result.waiting
+    return out

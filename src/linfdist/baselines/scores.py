@@ -9,7 +9,7 @@ from torch import Tensor
 from ..nn import Box, Forms, Readout, Rounding
 from ..nn.base import Shape
 from ..nn.forms import BLOCK, forms_of, leads_of, lowest
-from ..nn.readout import Lead, Leads, Proves
+from ..nn.readout import Lead, Leads, Proves, by_leads
 from ..nn.rounding import UP
 from .affine import Linear
 
@@ -37,12 +37,7 @@ class Scores(Readout):
         return self.linear(x)
 
     def bounds(self) -> Proves:
-        leads = self.leads()
-
-        def proves(box: Box, best: Tensor, off: float) -> Tensor:
-            return (leads(box, best, off).apart > 0).all(1)
-
-        return proves
+        return by_leads(self.leads())
 
     def leads(self) -> Leads:
         def leads(box: Box, best: Tensor, off: float) -> Lead:

@@ -1,5 +1,7 @@
 """The ε-ball as a box of floats, pushed through the layers: bounds of the network as executed."""
 
+from abc import abstractmethod
+
 import torch
 from torch import Tensor
 
@@ -21,18 +23,30 @@ def ball(x: Tensor, eps: Tensor) -> Box:
     return Box((x - reach).clamp_(0.0, 1.0), (x + reach).clamp_(0.0, 1.0))
 
 
-class BoxProof(Proof):
-    """Intervals through the body up to the features, then the bounds of the readout."""
+class BallProof(Proof):
+    """What is proved of a ball by bounds over all of it, for as many images at a time as memory allows."""
 
-    def __init__(self, network: PixelNet, x: Tensor, prediction: Tensor, bounds: Proves, off: float) -> None:
+    def __init__(self, network: PixelNet, x: Tensor, prediction: Tensor, off: float) -> None:
         super().__init__(prediction)
-        self.network, self.x, self.bounds, self.off = network, x, bounds, off
+        self.network, self.x, self.off = network, x, off
 
     def proves(self, rows: Tensor, eps: Tensor) -> Tensor:
         few = rows_at_once(self.network)
         parts = rows.split(few)
         radii = eps.split(few) if len(eps) > 1 else [eps] * len(parts)
         return torch.cat([self._proves(*pair) for pair in zip(parts, radii, strict=True)])
+
+    @abstractmethod
+    def _proves(self, rows: Tensor, eps: Tensor) -> Tensor:
+        """Prove what `proves` says, of images that fit into memory together."""
+
+
+class BoxProof(BallProof):
+    """Intervals through the body up to the features, then the bounds of the readout."""
+
+    def __init__(self, network: PixelNet, x: Tensor, prediction: Tensor, bounds: Proves, off: float) -> None:
+        super().__init__(network, x, prediction, off)
+        self.bounds = bounds
 
     def _proves(self, rows: Tensor, eps: Tensor) -> Tensor:
         features = self.network.features_box(ball(self.x[rows], eps))  # (b, F) each

@@ -4,12 +4,10 @@ import torch
 from torch import Tensor
 
 from ..models import PixelNet
-from ..nn import Box, Forms, LipschitzModule
+from ..nn import Box, Forms
 from ..nn.forms import BLOCK, LARGEST, forms_of, leads_of, lowest
 from ..nn.rounding import FLUSHED, widened
-from .box import ball
-from .chunks import rows_at_once
-from .proof import Proof
+from .box import BallProof, ball
 
 
 class LinearBounds:
@@ -55,12 +53,12 @@ class LinearBounds:
         for layer in self.network.body:
             if layer.bends:
                 if through and bent:
-                    found[-1] = self._tightened(layer, found)
+                    found[-1] = self._tightened(found)
                 bent = True
             found.append(_ordinary(layer.forward_box(found[-1])))
         return found
 
-    def _tightened(self, layer: LipschitzModule, boxes: list[Box]) -> Box:
+    def _tightened(self, boxes: list[Box]) -> Box:
         """The last box, cut down to what linear forms prove of its coordinates, where their signs are not known."""
         lower, upper = (side.double() for side in boxes[-1])
         shape = lower.shape[1:]
@@ -89,19 +87,13 @@ def _ordinary(box: Box) -> Box:
     return Box(*(side.where(side.abs() < LARGEST, torch.nan) for side in box))
 
 
-class LinearProof(Proof):
+class LinearProof(BallProof):
     """The class is proved where its logit leads all others by linear bounds."""
 
     def __init__(self, network: PixelNet, x: Tensor, prediction: Tensor, bounds: LinearBounds, off: float) -> None:
-        super().__init__(prediction)
-        self.network, self.x, self.bounds, self.off = network, x, bounds, off
+        super().__init__(network, x, prediction, off)
+        self.bounds = bounds
         self.known = off <= FLUSHED * torch.finfo(x.dtype).tiny  # else boxes may be off by more than forms allow for
-
-    def proves(self, rows: Tensor, eps: Tensor) -> Tensor:
-        few = rows_at_once(self.network)
-        parts = rows.split(few)
-        radii = eps.split(few) if len(eps) > 1 else [eps] * len(parts)
-        return torch.cat([self._proves(*pair) for pair in zip(parts, radii, strict=True)])
 
     def _proves(self, rows: Tensor, eps: Tensor) -> Tensor:
         if not self.known:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ..nn import Box, Flatten, Readout, Rounding, Stack, View
 from ..nn.base import Graph, Shape
 from ..nn.folded import Folded
-from ..nn.readout import Lead, Leads, Proves
+from ..nn.readout import Lead, Leads, Proves, by_leads
 from ..nn.rounding import mean_rounding, mean_slack
 from ..numbers import round_up
 from .base import PixelNet
@@ -63,12 +63,7 @@ class MeanLogits(Readout):
         return self._mean(member.surrogate(image, p) for member, image in self._pairs(x.unflatten(1, self.shape)))
 
     def bounds(self) -> Proves:
-        leads = self.leads()
-
-        def proves(box: Box, best: Tensor, off: float) -> Tensor:
-            return (leads(box, best, off).apart > 0).all(1)
-
-        return proves
+        return by_leads(self.leads())
 
     def leads(self) -> Leads:
         members = [(each, each.readout.leads(), flush_error(each, rounding_error(each))) for each in self.networks]

@@ -106,6 +106,11 @@ def largest_alone(logits: Box, best: Tensor, off: float) -> Tensor:
     return (own - others > 2 * off).all(1) & finite
 
 
+def by_leads(leads: Leads) -> Proves:
+    """Proofs from bounds of by how much the best class leads."""
+    return lambda box, best, off: (leads(box, best, off).apart > 0).all(1)
+
+
 def lead_of(logits: Box, best: Tensor, off: float) -> Lead:
     """By how much logit best[k] leads, given bounds (b, classes) of all, outside which a logit may lie by `off`."""
     lower, upper = logits.lower.double(), logits.upper.double()

@@ -3,8 +3,10 @@
 A linear layer is the 1x1 convolution of a 1x1 image (`POINT`), so every op below takes four-dimensional tensors.
 """
 
+import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
 
 from torch import Tensor
 
@@ -42,6 +44,48 @@ def output_size(x_shape: Sequence[int], w_shape: Sequence[int], geometry: Geomet
         )
     )
     return height, width
+
+
+S = TypeVar("S", bound="Sizes")
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes of one call, in which neuron o of group g sees, in row r = (n, oh, ow), a window of I inputs."""
+
+    x_shape: tuple[int, ...]
+    w_shape: tuple[int, ...]
+    geometry: Geometry
+    out_height: int
+    out_width: int
+
+    @classmethod
+    def of(cls: type[S], x_shape: Sequence[int], w_shape: Sequence[int], geometry: Geometry) -> S:
+        stride, padding, dilation, groups = geometry  # lists, if torch hands them on
+        geometry = make_geometry(stride, padding, dilation, groups)
+        return cls(tuple(x_shape), tuple(w_shape), geometry, *output_size(x_shape, w_shape, geometry))
+
+    @property
+    def groups(self) -> int:
+        return self.geometry.groups
+
+    @property
+    def rows(self) -> int:
+        return self.x_shape[0] * self.out_height * self.out_width
+
+    @property
+    def neurons(self) -> int:
+        """Neurons of one group."""
+        return self.w_shape[0] // self.groups
+
+    @property
+    def inputs(self) -> int:
+        return math.prod(self.w_shape[1:])
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is no pair of an input and a weight."""
+        return not (self.inputs and self.rows and self.neurons)
 
 
 def check_fit(x: Tensor, w: Tensor, geometry: Geometry) -> None:

@@ -22,7 +22,7 @@ def is_there(path: Path) -> bool:
 def load(path: Path, trainer: Trainer) -> int:
     """Resume the training in `path`; ValueError if it is not a checkpoint of this very run.
 
-    Returns how many processes have written it. The files of version 0.1 do not say: as many as there are now.
+    Returns how many processes have written it. Older files do not say: it is then the number of today's processes.
     """
     if not path.is_file():
         raise ValueError(f"{path} is not a checkpoint: it is no file, or a link that leads to none")

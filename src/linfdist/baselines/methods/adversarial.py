@@ -13,6 +13,8 @@ class Adversarial(Method):
     """The cross-entropy of images that `steps` steps of PGD have found in the ball, from a random start."""
 
     name = "adversarial"
+    title = "Adversarial training"
+    source = "Madry et al., 2018"
 
     def __init__(self, steps: int = 7) -> None:
         if steps < 1:

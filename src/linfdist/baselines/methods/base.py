@@ -1,18 +1,40 @@
-"""What a method of training is: the loss of a batch at a stage of the plan."""
+"""What a method of training is: the loss of a batch at a stage of the plan, and what is compared by its name."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar
 
 from torch import Tensor
 
 from ...models import PixelNet
+from ..networks import ReLUNet, sized
 from ..plan import Stage
 
 
 class Method(ABC):
-    """(network, pixels, labels, stage) -> (loss, logits of the images as they are)."""
+    """(network, pixels, labels, stage) -> (loss, logits of the images as they are).
 
-    name: str
+    title: what tables call it. source: the work it comes from. certified_by: the methods of `certify` that may prove
+    something of its networks; of several, the best one for each image counts.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    source: ClassVar[str]
+    certified_by: ClassVar[tuple[str, ...]] = ("box", "crown-ibp", "crown")
 
     @abstractmethod
     def __call__(self, network: PixelNet, x: Tensor, y: Tensor, stage: Stage) -> tuple[Tensor, Tensor]:
         """Return the loss of pixels x (B, C, H, W) and labels y (B,), and the logits (B, classes)."""
+
+    def network(
+        self,
+        shape: Sequence[int],
+        classes: int,
+        mean: Sequence[float],
+        std: float,
+        size: str = "small",
+        width: float = 1.0,
+    ) -> PixelNet:
+        """A fresh network of the kind that the method trains: `size` and `width` are those of `sized`."""
+        return ReLUNet(shape, classes, mean, std, **sized(size, width))

@@ -14,6 +14,8 @@ class CrownIBP(IBP):
     """IBP whose margins are β · linear bounds + (1 − β) · intervals; β falls while ε grows."""
 
     name = "crown-ibp"
+    title = "CROWN-IBP"
+    source = "Zhang et al., 2020"
 
     def worst(self, network: PixelNet, x: Tensor, y: Tensor, stage: Stage) -> Tensor:
         bounds = Bounds(network, x, stage.eps)
@@ -33,6 +35,8 @@ class FusedCrownIBP(IBP):
     """
 
     name = "crown-ibp-fused"
+    title = "CROWN-IBP (loss fusion)"
+    source = "Xu et al., 2020"
 
     def worst(self, network: PixelNet, x: Tensor, y: Tensor, stage: Stage) -> Tensor:
         bounds = Bounds(network, x, stage.eps)

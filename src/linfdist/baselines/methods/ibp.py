@@ -13,6 +13,8 @@ class IBP(Method):
     """κ · cross-entropy + (1 − κ) · cross-entropy of the worst case that intervals allow for; ε grows, κ falls."""
 
     name = "ibp"
+    title = "IBP"
+    source = "Gowal et al., 2018"
 
     def __call__(self, network: PixelNet, x: Tensor, y: Tensor, stage: Stage) -> tuple[Tensor, Tensor]:
         z = network(x)

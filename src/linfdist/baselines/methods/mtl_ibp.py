@@ -16,6 +16,8 @@ class MTLIBP(IBP):
     """
 
     name = "mtl-ibp"
+    title = "MTL-IBP"
+    source = "De Palma et al., 2024"
 
     def __init__(self, share: float = 0.5, steps: int = 7) -> None:
         if not 0 <= share <= 1:

@@ -12,6 +12,8 @@ class Natural(Method):
     """The cross-entropy of the images as they are."""
 
     name = "natural"
+    title = "Natural training"
+    source = "cross-entropy alone"
 
     def __call__(self, network: PixelNet, x: Tensor, y: Tensor, stage: Stage) -> tuple[Tensor, Tensor]:
         z = network(x)

@@ -20,6 +20,8 @@ class SABR(IBP):
     """
 
     name = "sabr"
+    title = "SABR"
+    source = "Müller et al., 2023"
 
     def __init__(self, share: float = 0.4, steps: int = 7) -> None:
         if not 0 < share <= 1:

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..geometry import Geometry, output_size
+from ..geometry import Geometry, Sizes
 from . import Ints
 
 name = "reference"
@@ -137,40 +137,12 @@ def box_dist_argmax(
 # --- which inputs meet which weights --------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Layer:
-    """The sizes of one call, in which neuron o of group g sees, in row r = (n, oh, ow), a window of I inputs."""
-
-    x_shape: tuple[int, ...]
-    w_shape: tuple[int, ...]
-    geometry: Geometry
-    out_height: int
-    out_width: int
-
-    @classmethod
-    def of(cls, x_shape: Ints, w_shape: Ints, geometry: Geometry) -> "_Layer":
-        return cls(tuple(x_shape), tuple(w_shape), geometry, *output_size(x_shape, w_shape, geometry))
-
-    @property
-    def groups(self) -> int:
-        return self.geometry.groups
-
-    @property
-    def rows(self) -> int:
-        return self.x_shape[0] * self.out_height * self.out_width
-
-    @property
-    def neurons(self) -> int:
-        """Neurons of one group."""
-        return self.w_shape[0] // self.groups
-
-    @property
-    def inputs(self) -> int:
-        return math.prod(self.w_shape[1:])
+class _Layer(Sizes):
+    """The sizes of one call, and the pieces that it is computed in."""
 
     def blocks(self) -> Iterator["_Block"]:
         """Blocks of at most BLOCK elements (or of one neuron), in a fixed order; none if anything is empty."""
-        if not self.inputs or not self.rows or not self.neurons:
+        if self.empty:
             return
         neurons = min(self.neurons, max(1, BLOCK // self.inputs))
         rows = min(self.rows, max(1, BLOCK // (self.inputs * neurons)))

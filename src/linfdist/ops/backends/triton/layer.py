@@ -12,9 +12,6 @@ Rows and neurons beyond the last are padded by zeros in panels and repeat the la
 """
 
 import functools
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -22,42 +19,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ...geometry import Geometry, make_geometry, output_size
+from ...geometry import Sizes
 
 PANEL = tl.constexpr(128)  # rows or neurons of one panel; tiles divide it
 SEGMENT, SEGMENTS = 1024, 64  # dw is summed over at least so many rows at a time, and in at most so many parts
 
 
-@dataclass(frozen=True)
-class Layer:
-    x_shape: tuple[int, ...]
-    w_shape: tuple[int, ...]
-    geometry: Geometry
-    out_height: int
-    out_width: int
-
-    @classmethod
-    def of(cls, x_shape: Sequence[int], w_shape: Sequence[int], geometry: Geometry) -> "Layer":
-        stride, padding, dilation, groups = geometry  # lists, if torch hands them on
-        geometry = make_geometry(stride, padding, dilation, groups)
-        return cls(tuple(x_shape), tuple(w_shape), geometry, *output_size(x_shape, w_shape, geometry))
-
-    @property
-    def groups(self) -> int:
-        return self.geometry.groups
-
-    @property
-    def rows(self) -> int:
-        return self.x_shape[0] * self.out_height * self.out_width
-
-    @property
-    def neurons(self) -> int:
-        """Neurons of one group."""
-        return self.w_shape[0] // self.groups
-
-    @property
-    def inputs(self) -> int:
-        return math.prod(self.w_shape[1:])
+class Layer(Sizes):
+    """The sizes of one call, and the layouts that its kernels read."""
 
     @property
     def pixels(self) -> int:
@@ -67,10 +36,6 @@ class Layer:
     @property
     def channels(self) -> int:
         return self.w_shape[1]
-
-    @property
-    def empty(self) -> bool:
-        return not (self.inputs and self.rows and self.neurons)
 
     @property
     def linear(self) -> bool:
