@@ -95,9 +95,8 @@ def by_training(
         if not trainer.epoch_ended:
             continue
         epoch = trainer.end_epoch().epoch
-        trainer.objective.eval()
         with trainer.average.applied():
-            certified = evaluate(trainer.network, *trainer.watched)["certified"]
+            certified = evaluate(trainer.result.eval(), *trainer.watched)["certified"]
         spent = ((time.monotonic() - wall) / 60, (time.process_time() - cores) / 60)
         points.append(Point(epoch, *spent, certified))
         report(points[-1])

@@ -1,5 +1,6 @@
 """The schema of a recipe: every choice of a training run, with its type, limits and meaning."""
 
+import re
 from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
@@ -52,6 +53,13 @@ def _listed(value: object) -> object:
     return [part.strip() for part in value.strip("[] ").split(",") if part.strip()] if isinstance(value, str) else value
 
 
+def _named(value: object) -> object:
+    """Names with commas between them, as on a command line, as a list; a comma before a number is part of a name."""
+    if not isinstance(value, str):
+        return value
+    return [part.strip("'\" ") for part in re.split(r",(?!\s*[-0-9])", value.strip("[] ")) if part.strip("'\" ")]
+
+
 def _ends(ends: list[float]) -> list[float]:
     if len(ends) != 2 or not ends[0] < ends[1]:
         raise ValueError("must be two numbers, the smaller one first, such as 0.3,0.7")
@@ -101,6 +109,14 @@ class Recipe(BaseModel):
     identity_init: bool = Field(True, description="whether hidden layers start near the identity map (C0 = -10)")
     mean_shift: bool = Field(True, description="subtract the batch mean after each hidden layer; false: learn a bias")
 
+    views: Annotated[list[str], BeforeValidator(_named)] = Field(
+        [],
+        description="views of an image that the trained network's logits are averaged over, such as same,mirror or "
+        "same,shift:1,0,shift:-1,0 (one row down, one up); empty: the image alone",
+    )
+    mean_with: Annotated[list[str], BeforeValidator(_named)] = Field(
+        [], description="trained networks (zoo names, runs or files) that the result is the mean with"
+    )
     start: str | None = Field(
         None,
         min_length=1,
@@ -190,6 +206,7 @@ class Recipe(BaseModel):
             "pool": (self.model == "conv_dist_net_mlp", "model = 'conv_dist_net_mlp' looks at the pixels"),
             "per_class": (ENDINGS[self.model] != "plain", f"model = {self.model!r} has a head instead"),
             "head": (ENDINGS[self.model] != "head", f"model = {self.model!r} has no head"),
+            "views": (self.views == ["same"], "the image alone is what a network sees without it"),
             "start_noise": (self.start is None, "there is no start"),
             "pad_mode": (self.pad == 0, "pad = 0"),
             "pad_share": (self.pad == 0 and self.crop is None, "pad = 0"),

@@ -228,13 +228,13 @@ class _Run:
 
     def look(self, evaluate: Evaluate) -> dict[str, float]:
         """Return what `evaluate` measures: each process takes its share of the images, lest the others wait for one."""
-        self.trainer.objective.eval()
+        result = self.trainer.result.eval()
         images, labels = self.trainer.watched
         if len(images) >= self.me.world > 1:
             mine = slice(self.me.rank, None, self.me.world)
             images, labels = images[mine], labels[mine]
         with self.me.together(), self.trainer.average.applied():  # what is measured is what will be kept
-            means = evaluate(self.trainer.network, images.to(self.me.device), labels.to(self.me.device))
+            means = evaluate(result, images.to(self.me.device), labels.to(self.me.device))
         if self.me.world == 1:
             return means
         counted = self.me.sum({"images": len(images), **{name: mean * len(images) for name, mean in means.items()}})

@@ -6,7 +6,7 @@ from typing import cast
 from torch import Tensor, nn
 
 from ..data import Info
-from ..models import PixelNet, from_config, load
+from ..models import Mean, PixelNet, from_config, load
 from ..models.config import MODELS
 from ..models.grow import grow
 from ..recipes import Recipe
@@ -40,6 +40,17 @@ def start_network(recipe: Recipe, info: Info, images: Tensor) -> PixelNet:
         raise ValueError(f"start = {recipe.start!r} cannot become the recipe's network: {error}") from None
     network.load_state_dict(given.state_dict())
     return network
+
+
+def whole_network(recipe: Recipe, trained: PixelNet) -> PixelNet:
+    """Return what a training results in: the network itself, or the recipe's mean of its views and other networks."""
+    if not recipe.views and not recipe.mean_with:
+        return trained
+    try:
+        others = [load(find(each)).to(trained.any_tensor.device) for each in recipe.mean_with]
+        return Mean([trained, *others], recipe.views or ["same"])
+    except (OSError, TypeError, ValueError) as error:
+        raise ValueError(f"views = {recipe.views}, mean_with = {recipe.mean_with}: {error}") from None
 
 
 class Objective(nn.Module):

@@ -17,7 +17,7 @@ from ..recipes import Recipe
 from .average import Average
 from .batches import Batches
 from .distributed import Workers
-from .objective import Objective, build_network, start_network
+from .objective import Objective, build_network, start_network, whole_network
 from .optim import DistAdam
 from .schedule import State, state_at, total_steps
 
@@ -78,6 +78,7 @@ class Trainer:
             self.network = build_network(recipe, info) if resumed else start_network(recipe, info, few)
         self.average = Average(self.network, recipe.average)
         self.objective = Objective(recipe, self.network).to(self.workers.device)
+        self.result = whole_network(recipe, self.network)  # which shares the weights of the network that is trained
         self.shared: nn.Module = self.objective  # or a wrapper that averages gradients over processes
         self.optimiser = DistAdam(
             self.objective.named_parameters(),
@@ -159,9 +160,9 @@ class Trainer:
         )
 
     def finish(self) -> PixelNet:
-        """Return the trained network: the mean of the weights if the recipe has one, in eval mode."""
+        """Return the result, in eval mode, with the mean of the weights if the recipe has one."""
         self.average.apply()
-        return self.network.eval()
+        return self.result.eval()
 
     def check_weights(self) -> None:
         """Raise Diverged if a weight is not finite, although the loss was."""
