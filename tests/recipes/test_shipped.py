@@ -44,7 +44,7 @@ def test_names_are_unique_and_complete():
     assert len(set(names)) == len(names)
     assert set(TABLE_6) <= set(names)
     assert {"cifar10-conv-mlp", "mnist-ce", "cifar10-ce", "fashion-ce"} <= set(names)
-    assert {"mnist-quick", "fashion-quick", "cifar10-quick", "digits-quick"} <= set(names)
+    assert {"mnist-quick", "fashion-quick", "cifar10-quick", "tinyimagenet-quick", "digits-quick"} <= set(names)
 
 
 @pytest.mark.parametrize("name", TABLE_6)
