@@ -1,8 +1,9 @@
 """The generated pages, from rows, cards and benchmark results alone: `python -m tools.pages`, or `make pages`.
 
-Writes docs/results.md, the pictures, and what README.md and docs/engine.md have between `<!-- begin: NAME -->` and
-`<!-- end: NAME -->`.
-Reads results/table*.jsonl (rows of `linfdist reproduce`), results/study.jsonl, results/curves/, results/times/, the
+Writes docs/results.md, the pictures, and what README.md, docs/engine.md and docs/compare.md have between
+`<!-- begin: NAME -->` and `<!-- end: NAME -->`.
+Reads results/table*.jsonl (rows of `linfdist reproduce`), results/compare.jsonl (rows of `linfdist compare`),
+results/study.jsonl, results/curves/, results/times/, the
 zoo's cards, and benchmarks/results/latest.json (from `make bench`). What people have to say about a section of the
 results is in results/notes/, and is copied below it. A section without numbers is left out.
 """
@@ -17,12 +18,16 @@ from typing import Any
 
 from linfdist import zoo
 from linfdist.bench import Report
+from linfdist.compare.rows import CompareRow, read_compare_rows
 from linfdist.files import write_atomically
 from linfdist.numbers import down, nearest, up, written
 from linfdist.recipes import Recipe, command, setting
+from linfdist.report.compared import chart
 from linfdist.report.published import NETWORKS
 from linfdist.reproduce.beside import paper_certified
-from linfdist.reproduce.compare import compare, spread
+from linfdist.reproduce.compare import PEERS, ComparedTable, compare, spread
+from linfdist.reproduce.peers import accuracy_table, cost_table, groups, stated
+from linfdist.reproduce.peers import title as title_of
 from linfdist.reproduce.plan import SCALES, numbers, plan
 from linfdist.reproduce.rows import TableRow, read_table_rows
 from linfdist.zoo.cards import Card
@@ -33,7 +38,7 @@ from .pictures import draw
 from .speed import markdown
 from .study import Experiment
 
-PICTURES = ("radius", "training", "time", "ablation", "depth", "speed")
+PICTURES = ("radius", "training", "time", "ablation", "depth", "speed", "compare", "compare-dark")
 NEWS = "cifar10-8_255"  # the network that the README is proud of
 _INTRODUCTION = """# Results
 
@@ -51,6 +56,7 @@ class Results:
     curves: dict[str, dict[str, Any]]
     times: dict[str, dict[str, Any]]
     rows: list[TableRow]
+    peers: list[CompareRow]
     experiments: list[Experiment]
     notes: dict[str, str]
 
@@ -74,6 +80,7 @@ def read(folder: Path, shelf: Path | None = None) -> Results:
         curves=_by_name(folder / "curves"),
         times=_by_name(folder / times.FOLDER),
         rows=rows,
+        peers=read_compare_rows(folder / "compare.jsonl"),
         experiments=study.read(folder / study.FILE.name),
         notes={path.stem: path.read_text(encoding="utf-8").strip() for path in folder.glob("notes/*.md")},
     )
@@ -95,9 +102,10 @@ def page(results: Results, pictures: Sequence[str]) -> str:
             mine = [row for row in results.rows if (row.table, row.scale) == (table, scale)]
             if not mine:
                 continue
-            comparison = compare(table, scale, mine)  # type: ignore[arg-type]
+            comparison = compare(table, scale, mine, results.peers)  # type: ignore[arg-type]
             parts += [f"## {comparison.title}", _scale(table, scale, mine)]
-            parts.append(_markdown(comparison.headings, comparison.lines, comparison.words))
+            parts.append(_table(comparison))
+            parts += [_PEERS] if results.peers and table in PEERS and scale == "laptop" else []
             picture = {3: "ablation", 7: "depth"}.get(table, "")
             parts += [_picture(picture, comparison.title)] if picture in pictures and scale == "laptop" else []
             parts += _note(results, f"table{table}") if scale == "laptop" else []
@@ -116,6 +124,9 @@ _STUDY = (
     "Choices were made on held-out training images, never on the test set. Certified by the margin, after the last "
     "epoch; mean ± standard deviation where there are several seeds."
 )
+
+
+_PEERS = "Numbers of cited methods are those of [the comparison](compare.md#side-by-side), of small networks."
 
 
 def _note(results: Results, name: str) -> list[str]:
@@ -174,6 +185,10 @@ def _experiments(experiments: Sequence[Experiment]) -> str:
 
 def _settings(recipe: Recipe) -> str:
     return " ".join(f"`{setting(key, value)}`" for key, value in study.settings(recipe).items()) or "as it is"
+
+
+def _table(comparison: ComparedTable) -> str:
+    return _markdown(comparison.headings, comparison.lines, comparison.words)
 
 
 def _markdown(headings: Sequence[str], lines: Sequence[Sequence[str]], words: int) -> str:
@@ -237,6 +252,18 @@ def engine(root: Path) -> str:
     return fill(text, {"speed": markdown(speed) if speed else ""}, "docs/engine.md")
 
 
+def compare_page(root: Path, results: Results) -> str:
+    """Write the page on other methods with its tables of measured rows as they should be."""
+    parts = []
+    if results.peers:
+        light = "![Certified accuracy against training time](images/compare.png)"
+        parts = [f"{light}\n\n[The same on dark](images/compare-dark.png)."]
+    for rows in groups(results.peers):
+        parts += [f"**{title_of(rows)}.** {stated(rows)}", _table(accuracy_table(rows)), _table(cost_table(rows))]
+    text = (root / "docs" / "compare.md").read_text(encoding="utf-8")
+    return fill(text, {"compare": "\n\n".join(parts)}, "docs/compare.md")
+
+
 def measured(root: Path) -> Report | None:
     """What `make bench` has written; None if there is nothing."""
     file = root / "benchmarks" / "results" / "latest.json"
@@ -246,8 +273,11 @@ def measured(root: Path) -> Report | None:
 def write(root: Path, shelf: Path | None = None) -> None:
     """Write all pages. Pictures without numbers are removed."""
     results = read(root / "results", shelf)
-    filled, engine_page = readme(root, results), engine(root)
+    filled, engine_page, peers_page = readme(root, results), engine(root), compare_page(root, results)
     pictures = draw(results.cards, results.curves, results.rows, measured(root), results.times)
+    if results.peers:
+        drawn = chart({title_of(rows): rows for rows in groups(results.peers)})
+        pictures |= {"compare": drawn.light, "compare-dark": drawn.dark}
     images = root / "docs" / "images"
     images.mkdir(parents=True, exist_ok=True)
     for name in PICTURES:
@@ -258,6 +288,7 @@ def write(root: Path, shelf: Path | None = None) -> None:
     write_atomically(root / "docs" / "results.md", page(results, list(pictures)))
     write_atomically(root / "README.md", filled)
     write_atomically(root / "docs" / "engine.md", engine_page)
+    write_atomically(root / "docs" / "compare.md", peers_page)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

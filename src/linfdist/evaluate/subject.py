@@ -4,6 +4,7 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import singledispatch
 from pathlib import Path
@@ -15,6 +16,7 @@ from ..attacks import Attack, Attacked, smallest
 from ..certificates import Certificate, certify
 from ..files import file_sha256
 from ..models import PixelNet, as_network
+from .settings import parse_methods
 
 
 class Subject(ABC):
@@ -38,9 +40,13 @@ class Subject(ABC):
     def check(self, images: Tensor) -> None:
         """Raise ValueError or TypeError unless the network takes all these images."""
 
+    def check_method(self, method: str) -> None:
+        """Raise ValueError unless `prove` knows the method; a subject that has proofs of its own names them here."""
+        parse_methods(method)
+
     @abstractmethod
-    def prove(self, images: Tensor, labels: Tensor, eps: str, method: str) -> Certificate:
-        """Certify the images at eps, and find their radii."""
+    def prove(self, images: Tensor, labels: Tensor, eps: str, method: str, radii: bool) -> Certificate:
+        """Certify the images at eps, by the best of several methods; find their radii too, if these are asked for."""
 
     @abstractmethod
     def attack(self, attack: Attack, images: Tensor, labels: Tensor, eps: Fraction) -> Attacked:
@@ -80,9 +86,10 @@ class FloatSubject(Subject):
     def check(self, images: Tensor) -> None:
         self.network.check_images(self.network.from_bytes(images[:1]))
 
-    def prove(self, images: Tensor, labels: Tensor, eps: str, method: str) -> Certificate:
+    def prove(self, images: Tensor, labels: Tensor, eps: str, method: str, radii: bool) -> Certificate:
         x = self.network.from_bytes(images)
-        return certify(self.network, x, eps, labels.to(x.device), method=method)
+        y = labels.to(x.device)
+        return best_of([certify(self.network, x, eps, y, method=each, radii=radii) for each in parse_methods(method)])
 
     def attack(self, attack: Attack, images: Tensor, labels: Tensor, eps: Fraction) -> Attacked:
         x = self.network.from_bytes(images)
@@ -95,6 +102,21 @@ class FloatSubject(Subject):
     @torch.no_grad()
     def predictions(self, pixels: Tensor) -> list[int]:
         return self.network(pixels).argmax(1).tolist()
+
+
+def best_of(proofs: Sequence[Certificate]) -> Certificate:
+    """What several certificates of the same images prove together: each of them holds on its own, image by image.
+
+    One that speaks of another prediction than the first does not count there. The margin's radii are the first's.
+    """
+    best = proofs[0]
+    for proof in proofs[1:]:
+        same = proof.prediction == best.prediction
+        radius = torch.maximum(best.radius, proof.radius.where(same, 0.0))
+        assert best.certified is not None  # as eps was given
+        assert proof.certified is not None
+        best = replace(best, radius=radius, certified=best.certified | (proof.certified & same))
+    return best
 
 
 def _attributes(network: PixelNet) -> Iterator[tuple[str, str]]:
