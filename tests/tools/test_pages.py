@@ -10,7 +10,9 @@ from linfdist.files import write_atomically
 from linfdist.report.kept import append_rows
 from linfdist.report.published import tables
 from linfdist.zoo.cards import Card
-from tools.pages import compare_page, engine, fill, main, page, read, readme, write
+from tools import compared
+from tools.markdown import fill
+from tools.pages import engine, main, page, read, readme, write
 from tools.pictures import draw
 from tools.study import Experiment
 
@@ -159,7 +161,7 @@ def test_the_committed_pages_are_those_of_the_committed_rows():
     assert (ROOT / "docs" / "results.md").read_text(encoding="utf-8") == page(results, pictures)
     assert (ROOT / "README.md").read_text(encoding="utf-8") == readme(ROOT, results)
     assert (ROOT / "docs" / "engine.md").read_text(encoding="utf-8") == engine(ROOT)
-    assert (ROOT / "docs" / "compare.md").read_text(encoding="utf-8") == compare_page(ROOT, results)
+    assert (ROOT / "docs" / "compare.md").read_text(encoding="utf-8") == compared.page(ROOT, results.peers)
 
 
 def test_news_are_of_the_card(root):
