@@ -90,6 +90,10 @@ def test_a_budget_that_is_too_small_says_what_is_needed(contend, tmp_path):
     assert not (tmp_path / "rows.jsonl").exists()
 
 
+def no_matplotlib():
+    raise ImportError("matplotlib is missing")
+
+
 def test_the_command(tmp_path, digits, monkeypatch):
     """Two real methods, twice: what they did is shown again, and nothing is done."""
     monkeypatch.setenv("COLUMNS", "100")
@@ -107,10 +111,12 @@ def test_the_command(tmp_path, digits, monkeypatch):
         assert word in first.output
     assert (tmp_path / "digits-1.5s-trials2-seed0" / "compare-dark.png").read_bytes().startswith(b"\x89PNG")
     before = (tmp_path / "rows.jsonl").read_bytes()
+    monkeypatch.setattr("linfdist.report.compared.require_matplotlib", no_matplotlib)
     second = CliRunner().invoke(app, command)
     assert second.exit_code == 0
     assert "trial 1 of 2" in first.output
     assert "trial 1" not in second.output
+    assert "no picture: matplotlib is missing" in second.output
     assert (tmp_path / "rows.jsonl").read_bytes() == before
 
 

@@ -17,7 +17,7 @@ from linfdist.baselines import ReLUNet
 from linfdist.certificates import Certificate, certify
 from linfdist.evaluate import Shard, Subject, Violated, evaluate, summarise, violations
 from linfdist.evaluate.part import Part
-from linfdist.evaluate.subject import FloatSubject, best_of
+from linfdist.evaluate.subject import FloatSubject, best_of, strongest
 from linfdist.files import load_tensors
 from linfdist.rows import Row
 from linfdist.runs import Run
@@ -351,6 +351,8 @@ def test_the_best_of_several_proofs(test_set, tmp_path):
     both = best_of([first, second])
     assert both.certified.tolist() == [True, True, False]
     assert both.radius.tolist() == pytest.approx([0.1, 0.3, 0.2])
+    assert strongest(["box", "crown-ibp", "crown", "fast-lin"]) == ["crown", "fast-lin"]
+    assert strongest(["box", "milp", "box"]) == ["milp"]
     torch.manual_seed(0)
     network = ReLUNet((1, 8, 8), 10, [0.3], 0.3, hidden=[16]).eval()
     asked = {"eps": "0.005", "limit": 60}

@@ -11,7 +11,7 @@ from ..certificates import Certificate, certify
 from ..exact import FrozenNet, as_floats
 from ..numbers import round_down
 from .settings import parse_methods
-from .subject import Subject, best_of, subject_of
+from .subject import Subject, best_of, strongest, subject_of
 
 
 class ExactSubject(Subject):
@@ -33,10 +33,8 @@ class ExactSubject(Subject):
         self.network.check_images(images)
 
     def prove(self, images: Tensor, labels: Tensor, eps: str, method: str, radii: bool) -> Certificate:
-        proofs = [
-            certify(self.network, images, eps, labels, method=each, radii=radii) for each in parse_methods(method)
-        ]
-        return best_of(proofs)
+        names = strongest(parse_methods(method))
+        return best_of([certify(self.network, images, eps, labels, method=each, radii=radii) for each in names])
 
     def attack(self, attack: Attack, images: Tensor, labels: Tensor, eps: Fraction) -> Attacked:
         found = attack(self.floats, images / 255, labels, eps)
