@@ -25,7 +25,8 @@ HOUSE = """
 | `cli` | everything below |
 | `networks` | `baselines` `exact` `zoo` `models`: the first only when a file asks for it |
 | `sklearn` | `training` `certificates` `models` |
-| `reproduce` | `report` `evaluate` `training` `models` `machine` `devices` |
+| `reproduce` | `compare` `report` `evaluate` `training` `models` `machine` `devices` |
+| `compare` | `report` `baselines` `evaluate` `attacks` `training` `models` `machine` |
 | `bench` | `training` `exact` `certificates` `attacks` `models` `machine` `devices` `ops` |
 | `baselines` | `training` `models` `nn` |
 | `theory` | `export` `exact` `certificates` `models` `nn` `ops` |

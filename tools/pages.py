@@ -1,15 +1,16 @@
 """The generated pages, from rows, cards and benchmark results alone: `python -m tools.pages`, or `make pages`.
 
-Writes docs/results.md, the pictures, and what README.md and docs/engine.md have between `<!-- begin: NAME -->` and
-`<!-- end: NAME -->`.
-Reads results/table*.jsonl (rows of `linfdist reproduce`), results/study.jsonl, results/curves/, results/times/, the
+Writes docs/results.md, the pictures, and what README.md, docs/engine.md and docs/compare.md have between
+`<!-- begin: NAME -->` and `<!-- end: NAME -->`.
+Reads results/table*.jsonl (rows of `linfdist reproduce`), results/compare.jsonl (rows of `linfdist compare`),
+results/study.jsonl, results/curves/, results/times/, the
 zoo's cards, and benchmarks/results/latest.json (from `make bench`). What people have to say about a section of the
 results is in results/notes/, and is copied below it. A section without numbers is left out.
 """
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -17,23 +18,25 @@ from typing import Any
 
 from linfdist import zoo
 from linfdist.bench import Report
+from linfdist.compare.rows import CompareRow, read_compare_rows
 from linfdist.files import write_atomically
 from linfdist.numbers import down, nearest, up, written
 from linfdist.recipes import Recipe, command, setting
 from linfdist.report.published import NETWORKS
 from linfdist.reproduce.beside import paper_certified
-from linfdist.reproduce.compare import compare, spread
+from linfdist.reproduce.compare import PEERS, compare, spread
 from linfdist.reproduce.plan import SCALES, numbers, plan
 from linfdist.reproduce.rows import TableRow, read_table_rows
 from linfdist.zoo.cards import Card
 from linfdist.zoo.shelf import FILES
 
-from . import ROOT, attempt, study, times
+from . import ROOT, attempt, compared, study, times
+from .markdown import as_markdown, fill, markdown
 from .pictures import draw
-from .speed import markdown
+from .speed import markdown as speed_table
 from .study import Experiment
 
-PICTURES = ("radius", "training", "time", "ablation", "depth", "speed")
+PICTURES = ("radius", "training", "time", "ablation", "depth", "speed", "compare", "compare-dark")
 NEWS = "cifar10-8_255"  # the network that the README is proud of
 _INTRODUCTION = """# Results
 
@@ -51,6 +54,7 @@ class Results:
     curves: dict[str, dict[str, Any]]
     times: dict[str, dict[str, Any]]
     rows: list[TableRow]
+    peers: list[CompareRow]
     experiments: list[Experiment]
     notes: dict[str, str]
 
@@ -74,6 +78,7 @@ def read(folder: Path, shelf: Path | None = None) -> Results:
         curves=_by_name(folder / "curves"),
         times=_by_name(folder / times.FOLDER),
         rows=rows,
+        peers=read_compare_rows(folder / "compare.jsonl"),
         experiments=study.read(folder / study.FILE.name),
         notes={path.stem: path.read_text(encoding="utf-8").strip() for path in folder.glob("notes/*.md")},
     )
@@ -95,9 +100,10 @@ def page(results: Results, pictures: Sequence[str]) -> str:
             mine = [row for row in results.rows if (row.table, row.scale) == (table, scale)]
             if not mine:
                 continue
-            comparison = compare(table, scale, mine)  # type: ignore[arg-type]
+            comparison = compare(table, scale, mine, results.peers)  # type: ignore[arg-type]
             parts += [f"## {comparison.title}", _scale(table, scale, mine)]
-            parts.append(_markdown(comparison.headings, comparison.lines, comparison.words))
+            parts.append(as_markdown(comparison))
+            parts += [compared.NOTE] if results.peers and table in PEERS and scale == "laptop" else []
             picture = {3: "ablation", 7: "depth"}.get(table, "")
             parts += [_picture(picture, comparison.title)] if picture in pictures and scale == "laptop" else []
             parts += _note(results, f"table{table}") if scale == "laptop" else []
@@ -151,7 +157,7 @@ def _networks(results: Results) -> str:
             down(card.mean_radius, 4), card.data, card.eps, network, f"{card.hours:g}",
             f"{results.sizes[card.name] / 1e6:.1f}",
         ])  # fmt: skip
-    return _markdown(headings, lines, 1)
+    return markdown(headings, lines, 1)
 
 
 def _experiments(experiments: Sequence[Experiment]) -> str:
@@ -169,16 +175,11 @@ def _experiments(experiments: Sequence[Experiment]) -> str:
          f"{sum(row.minutes for row in rows) / len(rows):.1f}"]
         for rows in ordered
     ]  # fmt: skip
-    return _markdown(["data", "recipe", "settings", "runs", "certified", "clean", "minutes"], lines, 3)
+    return markdown(["data", "recipe", "settings", "runs", "certified", "clean", "minutes"], lines, 3)
 
 
 def _settings(recipe: Recipe) -> str:
     return " ".join(f"`{setting(key, value)}`" for key, value in study.settings(recipe).items()) or "as it is"
-
-
-def _markdown(headings: Sequence[str], lines: Sequence[Sequence[str]], words: int) -> str:
-    rule = ["---" if k < words else "--:" for k in range(len(headings))]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in (headings, rule, *lines))
 
 
 def readme_block(results: Results) -> str:
@@ -191,7 +192,7 @@ def readme_block(results: Results) -> str:
         lines.append([f'`ld.load("{card.name}")`', f"**{down(written(card.certified), 2)}**",
                       "–" if paper is None else str(paper), nearest(card.clean, 2), card.data, card.eps])  # fmt: skip
     headings = ["", "certified", "certified, paper", "clean", "data", "ε"]
-    return _markdown(headings, lines, 1) + "\n\n[All results](docs/results.md)"
+    return markdown(headings, lines, 1) + "\n\n[All results](docs/results.md)"
 
 
 def news_block(results: Results) -> str:
@@ -212,18 +213,6 @@ def news_block(results: Results) -> str:
     )
 
 
-def fill(text: str, blocks: Mapping[str, str], file: str = "README.md") -> str:
-    """Put each block between its two markers; ValueError if the text has not one of each, in order."""
-    for name, block in blocks.items():
-        begin, end = f"<!-- begin: {name} -->", f"<!-- end: {name} -->"
-        before, found, rest = text.partition(begin)
-        _, closed, after = rest.partition(end)
-        if not found or not closed or begin in rest or end in after or end in before:
-            raise ValueError(f"{file} must have one line {begin} and below it one line {end}")
-        text = f"{before}{begin}\n{block}{chr(10) if block else ''}{end}{after}"
-    return text
-
-
 def readme(root: Path, results: Results) -> str:
     """Write the README with its generated parts as they should be."""
     blocks = {"results": readme_block(results), "news": news_block(results)}
@@ -234,7 +223,7 @@ def engine(root: Path) -> str:
     """Write the engine's page with its table of speed as it should be."""
     speed = measured(root)
     text = (root / "docs" / "engine.md").read_text(encoding="utf-8")
-    return fill(text, {"speed": markdown(speed) if speed else ""}, "docs/engine.md")
+    return fill(text, {"speed": speed_table(speed) if speed else ""}, "docs/engine.md")
 
 
 def measured(root: Path) -> Report | None:
@@ -246,8 +235,9 @@ def measured(root: Path) -> Report | None:
 def write(root: Path, shelf: Path | None = None) -> None:
     """Write all pages. Pictures without numbers are removed."""
     results = read(root / "results", shelf)
-    filled, engine_page = readme(root, results), engine(root)
+    filled, engine_page, peers_page = readme(root, results), engine(root), compared.page(root, results.peers)
     pictures = draw(results.cards, results.curves, results.rows, measured(root), results.times)
+    pictures |= compared.pictures(results.peers)
     images = root / "docs" / "images"
     images.mkdir(parents=True, exist_ok=True)
     for name in PICTURES:
@@ -258,6 +248,7 @@ def write(root: Path, shelf: Path | None = None) -> None:
     write_atomically(root / "docs" / "results.md", page(results, list(pictures)))
     write_atomically(root / "README.md", filled)
     write_atomically(root / "docs" / "engine.md", engine_page)
+    write_atomically(root / "docs" / "compare.md", peers_page)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

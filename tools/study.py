@@ -10,13 +10,12 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import Field, field_validator
 
 from linfdist import recipes
-from linfdist.files import read_lines
 from linfdist.machine import in_words
 from linfdist.recipes import Recipe
-from linfdist.reproduce.rows import Percent, append_rows
+from linfdist.report.kept import Kept, Percent, append_rows, read_kept
 from linfdist.runs import Run
 
 from . import attempt
@@ -24,10 +23,8 @@ from . import attempt
 FILE = Path("results") / "study.jsonl"
 
 
-class Experiment(BaseModel):
+class Experiment(Kept):
     """One experiment: its recipe, which held images out, and percentages of these images."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     name: str
     recipe: Recipe
@@ -71,13 +68,7 @@ def settings(recipe: Recipe) -> dict[str, Any]:
 
 def read(path: Path) -> list[Experiment]:
     """Read all rows; none if there is no such file. ValueError names a line that is no experiment."""
-    rows = []
-    for where, line in read_lines(path) if path.exists() else ():
-        try:
-            rows.append(Experiment.model_validate_json(line))
-        except ValidationError as error:
-            raise ValueError(f"{where}, is no experiment: {error.errors()[0]['msg']}") from None
-    return rows
+    return read_kept(path, Experiment)
 
 
 def keep(folders: Sequence[Path], path: Path) -> list[Experiment]:

@@ -29,7 +29,7 @@ from linfdist.data.sources import pip_wheel, read_members
 from linfdist.machine import in_words
 from linfdist.sklearn import LinfDistClassifier
 
-from .pages import fill
+from .markdown import fill
 from .tabular_attacks import attack_forest, attack_linear, attack_mlp
 
 ROOT = Path(__file__).parents[1]

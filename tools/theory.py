@@ -25,7 +25,7 @@ from linfdist.recipes import load as load_recipe
 from linfdist.training.schedule import state_at
 
 from . import ROOT, attempt
-from .pages import fill
+from .markdown import fill
 from .pictures import _COLOURS, _panels, _png
 
 FILE = "theory.json"

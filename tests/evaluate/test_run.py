@@ -13,10 +13,11 @@ from filelock import FileLock
 
 from linfdist import models, nn
 from linfdist.attacks import Attacked
+from linfdist.baselines import ReLUNet
 from linfdist.certificates import Certificate, certify
 from linfdist.evaluate import Shard, Subject, Violated, evaluate, summarise, violations
 from linfdist.evaluate.part import Part
-from linfdist.evaluate.subject import FloatSubject
+from linfdist.evaluate.subject import FloatSubject, best_of, strongest
 from linfdist.files import load_tensors
 from linfdist.rows import Row
 from linfdist.runs import Run
@@ -305,7 +306,7 @@ class Oracle(Subject):
     def check(self, images):
         assert images.dtype == torch.uint8
 
-    def prove(self, images, labels, eps, method):
+    def prove(self, images, labels, eps, method, radii):
         radius = torch.full((len(images),), 0.25, dtype=torch.float64)
         return Certificate(labels, radius, torch.ones(len(images), dtype=torch.bool), radius / 2)
 
@@ -341,3 +342,23 @@ def test_bad_arguments(call, tmp_path):
         with pytest.raises(ValueError, match=told):
             call(tmp_path, **change)
     assert names(tmp_path) == set()
+
+
+def test_the_best_of_several_proofs(test_set, tmp_path):
+    """Each holds on its own; one that speaks of another class does not count. Without radii nothing is searched for."""
+    first = Certificate(torch.tensor([0, 1, 2]), torch.tensor([0.1, 0.0, 0.2]), torch.tensor([True, False, False]))
+    second = Certificate(torch.tensor([0, 1, 3]), torch.tensor([0.0, 0.3, 0.9]), torch.tensor([False, True, True]))
+    both = best_of([first, second])
+    assert both.certified.tolist() == [True, True, False]
+    assert both.radius.tolist() == pytest.approx([0.1, 0.3, 0.2])
+    assert strongest(["box", "crown-ibp", "crown", "fast-lin"]) == ["crown", "fast-lin"]
+    assert strongest(["box", "milp", "box"]) == ["milp"]
+    torch.manual_seed(0)
+    network = ReLUNet((1, 8, 8), 10, [0.3], 0.3, hidden=[16]).eval()
+    asked = {"eps": "0.005", "limit": 60}
+    summary = evaluate(network, test_set, out=tmp_path, method="box,crown-ibp", radii=False, **asked).summary
+    proof = certify(network, test_set.images[:60] / 255, "0.005", test_set.labels[:60], method="crown-ibp")
+    assert summary["certified"] == pytest.approx(100 * int(proof.certified.sum()) / 60)
+    assert (summary["method"], summary["radii"]) == ("box,crown-ibp", False)
+    with pytest.raises(ValueError, match="radii: False there, True now"):
+        evaluate(network, test_set, out=tmp_path, method="box,crown-ibp", **asked)

@@ -7,7 +7,7 @@ import torch
 
 from linfdist.data import Dataset
 from linfdist.evaluate import Shard, parse_attacks
-from linfdist.evaluate.settings import EvaluationSettings, checksum, first_images
+from linfdist.evaluate.settings import EvaluationSettings, checksum, first_images, parse_methods
 
 SETTINGS = EvaluationSettings("m" * 64, "digits", "d" * 64, "test", None, "0.3", "box", ("pgd", "strong"), 256)
 
@@ -65,7 +65,6 @@ def test_attacks_that_do_not_exist(given, complaint):
     ("change", "complaint"),
     [
         ({"eps": "0,3"}, "is not a number"),
-        ({"method": "ibp"}, "method = 'ibp': must be one of margin, box"),
         ({"batch": 0}, "batch = 0: must be at least 1"),
         ({"limit": 0}, "limit = 0: must be at least 1"),
     ],
@@ -80,6 +79,7 @@ def test_settings_that_cannot_be(change, complaint):
     [
         ({"eps": "0.30000000000000001"}, ["eps: 0.3 there, 0.30000000000000001 now"]),
         ({"method": "margin"}, ["method: box there, margin now"]),
+        ({"radii": False}, ["radii: True there, False now"]),
         ({"attacks": ("pgd",)}, ["attacks: pgd+strong there, pgd now"]),
         ({"attacks": ()}, ["attacks: pgd+strong there, none now"]),
         ({"batch": 7}, ["batch: 256 there, 7 now"]),
@@ -95,6 +95,14 @@ def test_settings_that_cannot_be(change, complaint):
 )
 def test_differences(change, told):
     assert dataclasses.replace(SETTINGS, **change).differences(SETTINGS.as_json()) == told
+
+
+def test_methods_by_name():
+    assert parse_methods("box") == ("box",)
+    assert parse_methods("crown, fast-lin") == ("crown", "fast-lin")
+    for text, complaint in [("ibp", "'ibp': must be one of margin, box"), ("box,", "'': must"), ("milp", "'milp'")]:
+        with pytest.raises(ValueError, match=complaint):
+            parse_methods(text)
 
 
 def test_what_says_nothing_differs():

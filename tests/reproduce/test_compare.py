@@ -5,9 +5,9 @@ from typer.testing import CliRunner
 
 from linfdist.cli import app
 from linfdist.numbers import down, nearest, up
+from linfdist.report.kept import append_rows
 from linfdist.reproduce.compare import compare, spread
 from linfdist.reproduce.plan import SCALES, numbers
-from linfdist.reproduce.rows import append_rows
 
 
 def line(comparison, row, network=None):

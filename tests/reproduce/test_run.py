@@ -5,9 +5,10 @@ import json
 import pytest
 
 from linfdist import recipes
+from linfdist.report.kept import append_rows
 from linfdist.reproduce.epochs import epoch_times, schedule_points
 from linfdist.reproduce.plan import Planned
-from linfdist.reproduce.rows import append_rows, read_table_rows
+from linfdist.reproduce.rows import read_table_rows
 from linfdist.reproduce.run import Job, missing, run
 from linfdist.training import train
 

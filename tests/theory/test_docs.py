@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tools.pages import fill
+from tools.markdown import fill
 from tools.theory import FILE, table
 
 from ..ops.processes import ROOT, python

@@ -7,10 +7,12 @@ import pytest
 
 from linfdist import recipes
 from linfdist.files import write_atomically
+from linfdist.report.kept import append_rows
 from linfdist.report.published import tables
-from linfdist.reproduce.rows import append_rows
 from linfdist.zoo.cards import Card
-from tools.pages import engine, fill, main, page, read, readme, write
+from tools import compared
+from tools.markdown import fill
+from tools.pages import engine, main, page, read, readme, write
 from tools.pictures import draw
 from tools.study import Experiment
 
@@ -18,6 +20,7 @@ from ..ops.processes import ROOT
 
 BEGIN, END = "<!-- begin: results -->", "<!-- end: results -->"
 SPEED = "<!-- begin: speed -->\n<!-- end: speed -->"
+COMPARE = "<!-- begin: compare -->\n<!-- end: compare -->"
 NEWS = "<!-- begin: news -->\n<!-- end: news -->"
 README = f"# x\n{BEGIN}\nold\n{END}\nrest\n{NEWS}\n"
 
@@ -39,6 +42,7 @@ def root(tmp_path):
     (tmp_path / "results").mkdir()
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "engine.md").write_text(SPEED)
+    (tmp_path / "docs" / "compare.md").write_text(COMPARE)
     return tmp_path
 
 
@@ -157,6 +161,7 @@ def test_the_committed_pages_are_those_of_the_committed_rows():
     assert (ROOT / "docs" / "results.md").read_text(encoding="utf-8") == page(results, pictures)
     assert (ROOT / "README.md").read_text(encoding="utf-8") == readme(ROOT, results)
     assert (ROOT / "docs" / "engine.md").read_text(encoding="utf-8") == engine(ROOT)
+    assert (ROOT / "docs" / "compare.md").read_text(encoding="utf-8") == compared.page(ROOT, results.peers)
 
 
 def test_news_are_of_the_card(root):

@@ -6,7 +6,7 @@ import pytest
 
 from linfdist import recipes
 from linfdist.evaluate import watch
-from linfdist.reproduce.rows import append_rows
+from linfdist.report.kept import append_rows
 from linfdist.runs import Run
 from linfdist.training import train
 from tools.study import experiment, main, read, settings
@@ -54,7 +54,7 @@ def test_a_row_without_held_out_images_is_no_experiment(runs, tmp_path):
     row = experiment(Run(runs / "held-out")).model_dump(exclude_none=True)
     path = tmp_path / "study.jsonl"
     append_rows(path, [row | {"recipe": row["recipe"] | {"holdout": 0}}])
-    with pytest.raises(ValueError, match=r"line 1, is no experiment: .*held no images out"):
+    with pytest.raises(ValueError, match=r"line 1, is no result .*held no images out"):
         read(path)
 
 

@@ -10,6 +10,7 @@ from . import data, recipes, zoo
 from .bench import bench
 from .boundary import Verbs, say
 from .certify import certify
+from .compare import compare
 from .demo import demo
 from .evaluate import evaluate
 from .export import export
@@ -57,6 +58,7 @@ app.command()(demo)
 app.command()(verify)
 app.command()(report)
 app.command()(reproduce)
+app.command()(compare)
 app.add_typer(data.app, name="data")
 app.add_typer(recipes.app, name="recipes")
 app.add_typer(zoo.app, name="zoo")

@@ -20,6 +20,7 @@ MISUSED = 2
 _UsageError: Any = typer.BadParameter.__base__  # typer has no public name for it
 _RESUME = {  # what to do after Ctrl-C, by verb, where it is not what the library says
     "evaluate": "what is finished is kept, and the same command without --fresh resumes",
+    "compare": "what is finished is kept, and the same command resumes",
     "reproduce": "the same command resumes",
 }
 

@@ -35,7 +35,9 @@ def evaluate(
             show_default="none",
         ),
     ] = None,
-    method: Annotated[str, typer.Option(metavar="|".join(METHODS), help="How radii are proved.")] = "box",
+    method: Annotated[
+        str, typer.Option(metavar="|".join(METHODS), help="How radii are proved, or several with commas.")
+    ] = "box",
     dataset: Annotated[
         str | None,
         typer.Option(

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from linfdist.compare.rows import read_compare_rows
 from linfdist.devices import AUTO
 from linfdist.recipes import setting
 from linfdist.reproduce.compare import ComparedTable, compare
@@ -19,6 +20,7 @@ from linfdist.runs import ROWS
 from .boundary import say
 from .options import DataDir, DeviceName, Quiet, chosen_device
 
+PEERS = Path("results") / "compare.jsonl"
 TABLES = {f"table{number}": number for number in numbers()}
 
 
@@ -38,6 +40,10 @@ def reproduce(
     only: Annotated[
         list[str] | None, typer.Option(metavar="ROW", help="Only this recipe; repeatable.", show_default="all")
     ] = None,
+    peers: Annotated[
+        Path,
+        typer.Option(metavar="FILE", help="Rows of `linfdist compare`, shown beside cited methods, if it is there."),
+    ] = PEERS,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would run; show what is there.")] = False,
     device: DeviceName = AUTO,
     data_dir: DataDir = None,
@@ -59,7 +65,7 @@ def reproduce(
         _announce(wanted, missing(wanted, rows))
     else:
         rows = run(wanted, folder, file, data_dir, quiet, say, chosen_device(device))
-    Console().print(show(compare(number, chosen, rows)))
+    Console().print(show(compare(number, chosen, rows, read_compare_rows(peers))))
 
 
 def _announce(wanted: list[Job], left: list[Job]) -> None:

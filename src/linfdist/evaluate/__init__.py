@@ -3,7 +3,7 @@
 from ..rows import summarise, violations
 from .exact_subject import ExactSubject
 from .run import Evaluation, evaluate
-from .settings import BATCH, METHODS, Shard, parse_attacks
+from .settings import BATCH, METHODS, Shard, parse_attacks, parse_methods
 from .subject import Subject
 from .violated import Violated
 from .watch import watch
@@ -18,6 +18,7 @@ __all__ = [
     "Violated",
     "evaluate",
     "parse_attacks",
+    "parse_methods",
     "summarise",
     "violations",
     "watch",

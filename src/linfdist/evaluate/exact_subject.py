@@ -10,7 +10,8 @@ from ..attacks import Attack, Attacked, smallest
 from ..certificates import Certificate, certify
 from ..exact import FrozenNet, as_floats
 from ..numbers import round_down
-from .subject import Subject, subject_of
+from .settings import parse_methods
+from .subject import Subject, best_of, strongest, subject_of
 
 
 class ExactSubject(Subject):
@@ -31,8 +32,9 @@ class ExactSubject(Subject):
     def check(self, images: Tensor) -> None:
         self.network.check_images(images)
 
-    def prove(self, images: Tensor, labels: Tensor, eps: str, method: str) -> Certificate:
-        return certify(self.network, images, eps, labels, method=method)
+    def prove(self, images: Tensor, labels: Tensor, eps: str, method: str, radii: bool) -> Certificate:
+        names = strongest(parse_methods(method))
+        return best_of([certify(self.network, images, eps, labels, method=each, radii=radii) for each in names])
 
     def attack(self, attack: Attack, images: Tensor, labels: Tensor, eps: Fraction) -> Attacked:
         found = attack(self.floats, images / 255, labels, eps)

@@ -26,14 +26,21 @@ class Examined:
 
 
 def examine(
-    subject: Subject, images: Tensor, labels: Tensor, first: int, eps: str, method: str, attacks: Sequence[Attack]
+    subject: Subject,
+    images: Tensor,
+    labels: Tensor,
+    first: int,
+    eps: str,
+    method: str,
+    attacks: Sequence[Attack],
+    radii: bool = True,
 ) -> Examined:
     """Examine images uint8 (B, C, H, W) with labels (B,), whose indices in the data set are first, first + 1, ...
 
-    Images that are misclassified as they are are not attacked.
+    Images that are misclassified as they are are not attacked. radii: see `EvaluationSettings`.
     """
     start = time.perf_counter()
-    proof = subject.prove(images, labels, eps, method)
+    proof = subject.prove(images, labels, eps, method, radii)
     assert proof.certified is not None  # as eps was given
     margins = [None] * len(images) if proof.margin_radius is None else proof.margin_radius.tolist()
     seconds = {"certify": time.perf_counter() - start}

@@ -48,6 +48,7 @@ def evaluate(
     split: str = "test",
     limit: int | None = None,
     method: str = "box",
+    radii: bool = True,
     attacks: Sequence[str] = (),
     shard: Shard | None = None,
     batch: int = BATCH,
@@ -59,7 +60,9 @@ def evaluate(
 
     network: any that `certify` accepts, or a `Subject`. model_file: where it was loaded from; without it,
     `model_sha256` is that of the network's configuration and weights. model: its name or path as a user gives it, for
-    the commands that repeat the evaluation. split: which split `dataset` is. limit: take only the first images.
+    the commands that repeat the evaluation. split: which split `dataset` is. limit: take only the first images. method:
+    of `certify`; of several, such as "crown,fast-lin", the best one for each image counts. radii: if False, images are
+    certified at eps alone, and radii are what that happens to prove.
     attacks: names from `linfdist.attacks.ATTACKS`. shard: do only this part of the work; whichever shard is finished
     last merges all of them, if they are in the same folder. fresh: begin anew. device: where a float network is to
     compute, see `devices.choose`; by default where it is. Rows are about the network as executed there.
@@ -80,7 +83,9 @@ def evaluate(
         attacks=tuple(attacks),
         batch=batch,
         device=subject.device.type,
+        radii=radii,
     )
+    subject.check_method(method)
     evaluator = _Evaluator(subject, images, settings, shard or Shard(), out, show_progress, model)
     subject.check(images.images)
     out.mkdir(parents=True, exist_ok=True)
@@ -171,7 +176,7 @@ class _Evaluator:
                 few = slice(indices.start, indices.stop)
                 examined = examine(
                     self.subject, self.images.images[few], self.images.labels[few], indices.start,
-                    self.settings.eps, self.settings.method, self.attacks,
+                    self.settings.eps, self.settings.method, self.attacks, self.settings.radii,
                 )  # fmt: skip
                 self.check(examined.rows, examined.attacked)
                 self.part.add(batch, Done(examined.rows, examined.seconds))

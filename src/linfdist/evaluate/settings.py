@@ -14,6 +14,7 @@ from ..eps import parse_eps
 
 METHODS = tuple(each for each in certificates.METHODS if each != "milp")  # it is too slow for a data set
 BATCH = 256
+_UNSAID: dict[str, Any] = {"device": "cpu", "radii": True}  # what files do not mention
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,9 @@ class Shard:
 class EvaluationSettings:
     """Everything that the rows depend on. `eps` is the text as given; `limit` is None if all images are taken.
 
-    `device` is the type of the device that computes: a certificate is about the network as executed there. Files of
-    evaluations on the CPU do not mention it.
+    `method` may name several, separated by commas. `device` is the type of the device that computes: a certificate is
+    about the network as executed there. `radii`: whether the largest radius of each image is searched for. Files of
+    evaluations on the CPU do not mention the device, nor those with radii that they have them.
     """
 
     model_sha256: str
@@ -80,11 +82,10 @@ class EvaluationSettings:
     attacks: tuple[str, ...]
     batch: int
     device: str = "cpu"
+    radii: bool = True
 
     def __post_init__(self) -> None:
         parse_eps(self.eps)
-        if self.method not in METHODS:
-            raise ValueError(f"method = {self.method!r}: must be one of {', '.join(METHODS)}")
         if self.batch < 1:
             raise ValueError(f"batch = {self.batch}: must be at least 1 image")
         if self.limit is not None and self.limit < 1:
@@ -93,11 +94,11 @@ class EvaluationSettings:
     def as_json(self) -> dict[str, Any]:
         """The settings as they are kept beside the rows."""
         values = asdict(self) | {"attacks": list(self.attacks)}
-        return values if self.device != "cpu" else {name: value for name, value in values.items() if name != "device"}
+        return {name: value for name, value in values.items() if (name, value) not in _UNSAID.items()}
 
     def differences(self, kept: Mapping[str, Any]) -> list[str]:
         """What differs from the settings kept in a file, in words. Images count by content, eps by its value."""
-        mine, kept = self.as_json() | {"device": self.device}, {"device": "cpu", **kept}
+        mine, kept = _UNSAID | self.as_json(), {**_UNSAID, **kept}
         differing = [name for name in mine if name != "data" and not _same(name, kept.get(name), mine[name])]
         if "data_sha256" in differing:  # name the options that the user gave, if they differ
             differing.remove("data_sha256")
@@ -123,6 +124,15 @@ def _show(value: Any) -> str:
     if isinstance(value, str) and len(value) == 64:  # a checksum
         return f"{value[:12]}…"
     return "none" if value is None else str(value)
+
+
+def parse_methods(text: str, known: Sequence[str] = METHODS) -> tuple[str, ...]:
+    """The methods of proof that a text names, such as `box`, or several with commas: `crown,fast-lin`."""
+    names = tuple(name.strip() for name in text.split(","))
+    for name in names:
+        if name not in known:
+            raise ValueError(f"method = {name!r}: must be one of {', '.join(known)}, or several with commas")
+    return names
 
 
 def parse_attacks(names: Sequence[str]) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import singledispatch
 from pathlib import Path
@@ -13,8 +14,10 @@ from torch import Tensor
 
 from ..attacks import Attack, Attacked, smallest
 from ..certificates import Certificate, certify
+from ..certificates.certificate import LINEAR
 from ..files import file_sha256
 from ..models import PixelNet, as_network
+from .settings import parse_methods
 
 
 class Subject(ABC):
@@ -38,9 +41,13 @@ class Subject(ABC):
     def check(self, images: Tensor) -> None:
         """Raise ValueError or TypeError unless the network takes all these images."""
 
+    def check_method(self, method: str) -> None:
+        """Raise ValueError unless `prove` knows the method; a subject that has proofs of its own names them here."""
+        parse_methods(method)
+
     @abstractmethod
-    def prove(self, images: Tensor, labels: Tensor, eps: str, method: str) -> Certificate:
-        """Certify the images at eps, and find their radii."""
+    def prove(self, images: Tensor, labels: Tensor, eps: str, method: str, radii: bool) -> Certificate:
+        """Certify the images at eps, by the best of several methods; find their radii too, if these are asked for."""
 
     @abstractmethod
     def attack(self, attack: Attack, images: Tensor, labels: Tensor, eps: Fraction) -> Attacked:
@@ -80,9 +87,11 @@ class FloatSubject(Subject):
     def check(self, images: Tensor) -> None:
         self.network.check_images(self.network.from_bytes(images[:1]))
 
-    def prove(self, images: Tensor, labels: Tensor, eps: str, method: str) -> Certificate:
+    def prove(self, images: Tensor, labels: Tensor, eps: str, method: str, radii: bool) -> Certificate:
         x = self.network.from_bytes(images)
-        return certify(self.network, x, eps, labels.to(x.device), method=method)
+        y = labels.to(x.device)
+        names = strongest(parse_methods(method))
+        return best_of([certify(self.network, x, eps, y, method=each, radii=radii) for each in names])
 
     def attack(self, attack: Attack, images: Tensor, labels: Tensor, eps: Fraction) -> Attacked:
         x = self.network.from_bytes(images)
@@ -95,6 +104,29 @@ class FloatSubject(Subject):
     @torch.no_grad()
     def predictions(self, pixels: Tensor) -> list[int]:
         return self.network(pixels).argmax(1).tolist()
+
+
+def strongest(methods: Sequence[str]) -> list[str]:
+    """Those of the methods that are not contained in another: what "crown" tries begins with all that "box" does."""
+    tried: dict[str, set[object]] = {"margin": {"margin"}, "box": {"margin", "box"}}
+    tried |= {name: {"margin", "box", *bounds} for name, bounds in LINEAR.items()}
+    sets = {name: tried.get(name, {"margin", "box", name}) for name in methods}
+    return [name for name in sets if not any(sets[name] < other for other in sets.values())]
+
+
+def best_of(proofs: Sequence[Certificate]) -> Certificate:
+    """What several certificates of the same images prove together: each of them holds on its own, image by image.
+
+    One that speaks of another prediction than the first does not count there. The margin's radii are the first's.
+    """
+    best = proofs[0]
+    for proof in proofs[1:]:
+        same = proof.prediction == best.prediction
+        radius = torch.maximum(best.radius, proof.radius.where(same, 0.0))
+        assert best.certified is not None  # as eps was given
+        assert proof.certified is not None
+        best = replace(best, radius=radius, certified=best.certified | (proof.certified & same))
+    return best
 
 
 def _attributes(network: PixelNet) -> Iterator[tuple[str, str]]:

@@ -4,6 +4,7 @@ import io
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ..numbers import down, nearest, percent
@@ -19,7 +20,7 @@ DPI = 200  # twice that of a screen
 MOST_PANELS = 12  # classes with a histogram of their own
 MOST_NUMBERS = 12  # classes up to which the confusion matrix shows its counts
 MOST_CELLS = 1000  # classes up to which there is a confusion matrix
-Drawing = Callable[..., Any]  # (run, theme=) -> figure
+Drawing = Callable[..., Any]  # ([run,] theme) -> figure
 
 
 @dataclass(frozen=True)
@@ -44,15 +45,20 @@ def draw(run: Run) -> dict[str, Chart]:
         drawings["training"] = _training
     if gain(run.rows, run.eps, run.summary["method"]):
         drawings["margin_vs_method"] = _margin_vs_method
-    return {name: Chart(*(_png(drawing, run, theme) for theme in (LIGHT, DARK))) for name, drawing in drawings.items()}
+    return {name: both(partial(drawing, run)) for name, drawing in drawings.items()}
 
 
-def _png(drawing: Drawing, run: Run, theme: Theme) -> bytes:
+def both(drawing: Drawing) -> Chart:
+    """A chart on white and on dark; drawing: from a theme to a figure."""
+    return Chart(*(_png(drawing, theme) for theme in (LIGHT, DARK)))
+
+
+def _png(drawing: Drawing, theme: Theme) -> bytes:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     @styled
     def save(*, theme: Theme) -> bytes:
-        figure = drawing(run, theme)
+        figure = drawing(theme)
         FigureCanvasAgg(figure)
         buffer = io.BytesIO()
         # No software version in the file: the same run gives the same bytes.
@@ -62,20 +68,20 @@ def _png(drawing: Drawing, run: Run, theme: Theme) -> bytes:
     return save(theme=theme)
 
 
-def _figure(width: float, height: float) -> Any:
+def new_figure(width: float, height: float) -> Any:
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
 
 
 def _certified_accuracy(run: Run, theme: Theme) -> Any:
-    figure = _figure(7.6, 4.6)
+    figure = new_figure(7.6, 4.6)
     certified_accuracy(run, axes=figure.subplots(), theme=theme)
     return figure
 
 
 def _training(run: Run, theme: Theme) -> Any:
-    figure = _figure(7.6, 6.2)
+    figure = new_figure(7.6, 6.2)
     training(run, axes=figure.subplots(3, 1, sharex=True, height_ratios=[2.2, 1.2, 1.2]), theme=theme)
     return figure
 
@@ -84,7 +90,7 @@ def _fates(run: Run, theme: Theme) -> Any:
     """Draw one bar: what is known of the images at eps."""
     from matplotlib.patches import Patch
 
-    figure = _figure(7.6, 1.35)
+    figure = new_figure(7.6, 1.35)
     axes = figure.subplots()
     fate, n = tables.fates(count(run.rows, run.attacks)), len(run.rows)
     attacked = bool(run.attacks)
@@ -118,7 +124,7 @@ def _radius_by_class(run: Run, theme: Theme) -> Any:
     shown = _extremes(lines)
     columns = min(5 if len(shown) > 6 else 3, len(shown))
     depth = math.ceil(len(shown) / columns)
-    figure = _figure(7.6, 0.7 + 1.45 * depth)
+    figure = new_figure(7.6, 0.7 + 1.45 * depth)
     grid = figure.subplots(depth, columns, sharex=True, sharey=True, squeeze=False)
     right = max((line.radii[-1] for line in lines if line.radii), default=0.0) or 1.0
     bins = [right * k / 30 for k in range(31)]
@@ -158,7 +164,7 @@ def _confusion(run: Run, theme: Theme) -> Any:
     size = len(run.classes)
     matrix = tables.confusion(run.rows, size)
     numbers = size <= MOST_NUMBERS
-    figure = _figure(5.7, 5.4)
+    figure = new_figure(5.7, 5.4)
     axes = figure.subplots()
     # The diagonal would outshine the errors: only these are coloured, by their share of the label's images.
     shares = [
@@ -192,7 +198,7 @@ def _margin_vs_method(run: Run, theme: Theme) -> Any:
     gained = gain(run.rows, run.eps, method)
     if gained is None:
         raise ValueError("there is nothing to compare the margin with")
-    figure = _figure(5.1, 5.0)
+    figure = new_figure(5.1, 5.0)
     axes = figure.subplots()
     margins, radii = zip(*gained.pairs, strict=True)
     right = max(*radii, *margins) * 1.04 or 1.0

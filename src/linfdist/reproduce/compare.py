@@ -7,33 +7,37 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import NamedTuple
 
+from ..compare.rows import CompareRow
 from ..numbers import down, nearest, up, written
 from ..report.published import NETWORKS, Result, tables
-from .plan import Planned, Scale, plan
+from .beside import peers_of
+from .plan import Scale, plan
 from .rows import TableRow
 
 NONE = "–"
+PEERS = (1, 4)  # the tables with methods that `linfdist compare` runs
 
 
 class Quantity(NamedTuple):
     """A pair of columns: the names of the published and of the measured number, and how it is rounded.
 
-    What is proved is never rounded up, what survives attacks never down.
+    What is proved is never rounded up, what survives attacks never down. peer: its name in rows of `linfdist compare`.
     """
 
     heading: str
     published: str
     measured: str
     rounded: Callable[[Fraction | float, int], str]
+    peer: str = ""
 
 
 _ACCURACIES = (
-    Quantity("clean", "test", "clean", nearest),
-    Quantity("robust", "robust", "robust", up),
-    Quantity("certified", "certified", "certified", down),
+    Quantity("clean", "test", "clean", nearest, "clean"),
+    Quantity("robust", "robust", "robust", up, "pgd20"),
+    Quantity("certified", "certified", "certified", down, "certified"),
 )
 _QUANTITIES: dict[int, tuple[Quantity, ...]] = {
-    4: (Quantity("seconds per epoch", "seconds_per_epoch", "seconds_per_epoch", nearest),),
+    4: (Quantity("seconds per epoch", "seconds_per_epoch", "seconds_per_epoch", nearest, "seconds_per_epoch"),),
     7: (
         Quantity("train", "train", "train_clean", nearest),
         Quantity("test", "test", "clean", nearest),
@@ -52,19 +56,23 @@ class ComparedTable:
     lines: list[list[str]]
 
 
-def compare(table: int, scale: Scale, rows: Sequence[TableRow]) -> ComparedTable:
+def compare(table: int, scale: Scale, rows: Sequence[TableRow], peers: Sequence[CompareRow] = ()) -> ComparedTable:
     """Lay out all published rows in the paper's order, baselines marked as cited, then those that only we have.
 
-    Ours are means over the runs, with the standard deviation if there are several.
+    Ours are means over the runs, with the standard deviation if there are several. peers: rows of `linfdist compare`,
+    which are shown beside the baselines of Tables 1 and 4.
     """
     published, planned = tables()[table], plan(table, scale)
     quantities = _QUANTITIES.get(table, _ACCURACIES)
     lines = []
     for result in published.rows:
         ours = next((each for each in planned if each.published is result), None)
-        lines.append(_line(result.data, _name(result), _network(result.model), result, ours, quantities, rows))
+        mine = [row for row in rows if ours is not None and row.belongs_to(ours)]
+        cited = peers_of(result, peers) if table in PEERS and scale == "laptop" else []
+        lines.append(_line(result.data, _name(result), _network(result.model), result, quantities, mine, cited))
     for own in (each for each in planned if each.published is None):
-        lines.append(_line(own.recipe.data, own.label, _network(own.recipe.model), None, own, quantities, rows))
+        mine = [row for row in rows if row.belongs_to(own)]
+        lines.append(_line(own.recipe.data, own.label, _network(own.recipe.model), None, quantities, mine))
     headings = ["data", "row", "network"]
     headings += [f"{each.heading}, {whose}" for each in quantities for whose in ("paper", "here")] + ["runs"]
     kept = [k for k in range(len(headings)) if k > 2 or len({line[k] for line in lines}) > 1]
@@ -90,17 +98,17 @@ def _line(
     name: str,
     network: str,
     result: Result | None,
-    ours: Planned | None,
     quantities: Sequence[Quantity],
-    rows: Sequence[TableRow],
+    mine: Sequence[TableRow],
+    peers: Sequence[CompareRow] = (),
 ) -> list[str]:
-    mine = [row for row in rows if ours is not None and row.belongs_to(ours)]
     cells = [data, name, network]
     for quantity in quantities:
-        values = [value for row in mine if (value := getattr(row, quantity.measured)) is not None]
+        found = [getattr(row, quantity.measured) for row in mine] + [getattr(row, quantity.peer) for row in peers]
         paper = published_number(result, quantity.published)
-        cells += [NONE if paper is None else str(paper), spread(values, quantity.rounded)]
-    return [*cells, str(len(mine)) if mine else NONE]
+        here = spread([value for value in found if value is not None], quantity.rounded)
+        cells += [NONE if paper is None else str(paper), here]
+    return [*cells, str(len(mine) + len(peers)) if mine or peers else NONE]
 
 
 def published_number(result: Result | None, key: str) -> Decimal | None:

@@ -1,27 +1,21 @@
 """Results of runs, one JSON object per line: tables and pages are made from them."""
 
-import json
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
-from .. import files
 from ..recipes import Recipe
+from ..report.kept import Kept, Percent, read_kept
 from .plan import Planned
 
-Percent = Annotated[float, Field(ge=0, le=100)]
 
-
-class TableRow(BaseModel):
+class TableRow(Kept):
     """One run of one row of a table; recipe: as it was trained.
 
     Percentages of the test set (`train_clean`: of the training images, during the last epoch); None where nothing was
     measured. Table 4 has seconds per epoch instead, by p, and their mean.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     table: int
     row: str
@@ -45,19 +39,4 @@ class TableRow(BaseModel):
 
 def read_table_rows(path: Path) -> list[TableRow]:
     """Read all rows; none if there is no such file. ValueError names a line that is no row."""
-    rows = []
-    for where, line in files.read_lines(path) if path.exists() else ():
-        try:
-            rows.append(TableRow.model_validate_json(line))
-        except ValidationError as error:
-            problem = error.errors()[0]
-            key = ".".join(map(str, problem["loc"])) or "it"
-            raise ValueError(f"{where}, is no result ({key}: {problem['msg']}): remove it") from None
-    return rows
-
-
-def append_rows(path: Path, values: Iterable[dict[str, Any]]) -> None:
-    """Add rows, all at once and flushed to the disk: several runs may share the file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = "".join(json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n" for value in values)
-    files.append(path, text)
+    return read_kept(path, TableRow)

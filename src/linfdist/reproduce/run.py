@@ -12,11 +12,12 @@ from ..evaluate import evaluate, watch
 from ..machine import in_words
 from ..recipes import Recipe
 from ..recipes.problems import closest
+from ..report.kept import append_rows
 from ..runs import Run
 from ..training import train
 from .epochs import epoch_times
 from .plan import Planned, Scale, plan
-from .rows import TableRow, append_rows, read_table_rows
+from .rows import TableRow, read_table_rows
 
 TIMES = 4  # the table of per-epoch times
 

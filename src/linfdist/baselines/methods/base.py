@@ -1,27 +1,29 @@
 """What a method of training is: the loss of a batch at a stage of the plan, and what is compared by its name."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 from torch import Tensor
 
 from ...models import PixelNet
 from ..networks import ReLUNet, sized
-from ..plan import Stage
+from ..plan import Plan, Stage
 
 
 class Method(ABC):
     """(network, pixels, labels, stage) -> (loss, logits of the images as they are).
 
     title: what tables call it. source: the work it comes from. certified_by: the methods of `certify` that may prove
-    something of its networks; of several, the best one for each image counts.
+    something of its networks; of several, the best one for each image counts. settings: what `linfdist compare` tries,
+    the first one if it tries one only: arguments of the method, of `plan` and of `network`, by name.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     source: ClassVar[str]
     certified_by: ClassVar[tuple[str, ...]] = ("box", "crown-ibp", "crown")
+    settings: ClassVar[tuple[Mapping[str, Any], ...]] = ({"lr": 1e-3}, {"lr": 2e-3}, {"lr": 5e-4})
 
     @abstractmethod
     def __call__(self, network: PixelNet, x: Tensor, y: Tensor, stage: Stage) -> tuple[Tensor, Tensor]:
@@ -38,3 +40,12 @@ class Method(ABC):
     ) -> PixelNet:
         """A fresh network of the kind that the method trains: `size` and `width` are those of `sized`."""
         return ReLUNet(shape, classes, mean, std, **sized(size, width))
+
+    def plan(self, eps: float, epochs: float, reach: float = 1.0, **changes: Any) -> Plan:
+        """The plan of the cited works, scaled to so many epochs: natural for a twentieth, then growing for a half.
+
+        reach: how many times eps is trained for. changes: other values of the plan. Batches are small: in short
+        trainings, the number of updates is what is scarce.
+        """
+        values = {"warm_up": epochs / 20, "ramp": epochs / 2, "lr": 1e-3, "batch_size": 128, **changes}
+        return Plan(min(1.0, reach * eps), epochs, **values)

@@ -1,5 +1,8 @@
 """Interval bound propagation (Gowal et al., 2018)."""
 
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -15,6 +18,11 @@ class IBP(Method):
     name = "ibp"
     title = "IBP"
     source = "Gowal et al., 2018"
+    settings: ClassVar[tuple[Mapping[str, Any], ...]] = (
+        {"lr": 1e-3, "reach": 1.1},
+        {"lr": 1e-3, "reach": 4 / 3},  # 0.4 for 0.3
+        {"lr": 2e-3, "reach": 1.1, "kappa": (1.0, 0.0)},
+    )
 
     def __call__(self, network: PixelNet, x: Tensor, y: Tensor, stage: Stage) -> tuple[Tensor, Tensor]:
         z = network(x)

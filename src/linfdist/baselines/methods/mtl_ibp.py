@@ -18,6 +18,11 @@ class MTLIBP(IBP):
     name = "mtl-ibp"
     title = "MTL-IBP"
     source = "De Palma et al., 2024"
+    settings = (
+        {"lr": 1e-3, "share": 0.5, "kappa": (1.0, 0.0)},
+        {"lr": 1e-3, "share": 0.2, "kappa": (1.0, 0.0)},
+        {"lr": 2e-3, "share": 0.5, "kappa": (1.0, 0.0)},
+    )
 
     def __init__(self, share: float = 0.5, steps: int = 7) -> None:
         if not 0 <= share <= 1:

@@ -22,6 +22,11 @@ class SABR(IBP):
     name = "sabr"
     title = "SABR"
     source = "Müller et al., 2023"
+    settings = (
+        {"lr": 1e-3, "share": 0.6, "kappa": (1.0, 0.0)},
+        {"lr": 1e-3, "share": 0.4, "kappa": (1.0, 0.0)},
+        {"lr": 2e-3, "share": 0.6, "kappa": (1.0, 0.0)},
+    )
 
     def __init__(self, share: float = 0.4, steps: int = 7) -> None:
         if not 0 < share <= 1:

@@ -1,0 +1,76 @@
+"""`linfdist compare`: all methods side by side, with the same training time for each."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from linfdist.compare.contenders import chosen
+from linfdist.compare.rows import CompareRow
+from linfdist.compare.run import run
+from linfdist.compare.terms import DATA, TRIALS, TRIALS_SHARE, Terms, parse_budget
+from linfdist.files import write_atomically
+from linfdist.report.compared import chart
+from linfdist.reproduce.peers import accuracy_table, cost_table, stated, title
+from linfdist.runs import ROWS
+
+from .boundary import checking, say
+from .options import DataDir
+from .reproduce import show
+
+
+def compare(
+    data: Annotated[str, typer.Option("--data", metavar="|".join(DATA), help="The images.")],
+    budget: Annotated[
+        str,
+        typer.Option(
+            metavar="TIME",
+            help=f"Training time of each method, such as 90s, 20m or 1h; {TRIALS_SHARE:.0%} of it are for its trials.",
+        ),
+    ],
+    methods: Annotated[
+        str | None, typer.Option(metavar="A,B,...", help="Only these methods; ours is called dist.", show_default="all")
+    ] = None,
+    trials: Annotated[
+        int, typer.Option(metavar="N", help="Settings that each method tries on held-out images.")
+    ] = TRIALS,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder for networks and rows.")] = Path("runs/compare"),
+    rows_file: Annotated[
+        Path | None,
+        typer.Option("--rows", metavar="FILE", help="The file for results.", show_default=f"DIR/{ROWS}"),
+    ] = None,
+    limit: Annotated[int | None, typer.Option(metavar="N", help="Only the first N test images.")] = None,
+    seed: Annotated[int, typer.Option(metavar="S", help="Seed of weights, order and augmentation.")] = 0,
+    data_dir: DataDir = None,
+) -> None:
+    """Train, certify and attack by every method that has no row yet; show a table, and draw certified against time.
+
+    Stopped at any moment, the same command resumes.
+
+    Example: linfdist compare --data mnist --budget 20m --methods dist,ibp,crown-ibp
+    """
+    with checking("--budget"):
+        seconds = parse_budget(budget)
+    with checking("--data" if data not in DATA else "--trials, --seed or --limit"):
+        terms = Terms(data, seconds, trials, seed, limit)
+    names = [name.strip() for name in (methods or "").split(",") if name.strip()]
+    with checking("--methods or --trials"):
+        chosen(names, trials)
+    rows = run(terms, names, out, rows_file or out / ROWS, data_dir, say, show=True)
+    for table in (accuracy_table(rows), cost_table(rows)):
+        Console().print(show(table))
+    say(stated(rows))
+    _draw(rows, out / terms.name)
+
+
+def _draw(rows: list[CompareRow], folder: Path) -> None:
+    """Draw the picture, for white and for dark pages; say what is missing if that cannot be done."""
+    try:
+        drawn = chart({title(rows): rows})
+    except ImportError as error:
+        say(f"no picture: {error}")
+        return
+    write_atomically(folder / "compare.png", drawn.light)
+    write_atomically(folder / "compare-dark.png", drawn.dark)
+    say(f"picture: {folder / 'compare.png'}, and compare-dark.png for dark pages")

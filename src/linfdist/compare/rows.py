@@ -1,0 +1,97 @@
+"""Results of a comparison, one JSON object per line: tables and pictures are made from them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from ..report.kept import Kept, Percent, read_kept
+
+Setting = dict[str, float | int | str | list[float]]
+
+
+class Trial(Kept):
+    """A short training with one setting, and percentages of the held-out images.
+
+    problem: what went wrong, if it did; then nothing was measured, and all percentages are 0.
+    """
+
+    setting: Setting
+    epochs: float = Field(gt=0)
+    seconds: float = Field(ge=0)
+    clean: Percent
+    pgd20: Percent
+    certified: Percent
+    problem: str | None = None
+
+    @property
+    def rank(self) -> tuple[float, float, float]:
+        """What is chosen by: certified accuracy, and what survives and is right only where nothing tells there."""
+        return self.certified, self.pgd20, self.clean
+
+
+class CompareRow(Kept):
+    """One contender under the terms of a comparison.
+
+    budget: seconds, of which the trials had a share; trials: empty if there was one setting only. epochs, seconds,
+    seconds_per_epoch, memory_mb: of the training with the chosen setting; memory_mb is the most that the process held,
+    None where the system does not tell. Percentages are of the first n test images; strongest: right, and broken by no
+    attack. certify_ms: milliseconds for each image.
+    """
+
+    data: str
+    eps: str
+    method: str
+    title: str
+    source: str
+    budget: float = Field(gt=0)
+    seed: int
+    trials: list[Trial]
+    chosen: Setting
+    epochs: float = Field(gt=0)
+    seconds: float = Field(ge=0)
+    seconds_per_epoch: float = Field(ge=0)
+    memory_mb: float | None = None
+    parameters: int = Field(ge=0)
+    certified_by: str
+    n: int = Field(ge=1)
+    clean: Percent
+    pgd20: Percent
+    strongest: Percent
+    certified: Percent
+    certify_ms: float = Field(ge=0)
+    threads: int = Field(ge=1)
+    machine: str
+    date: str
+
+    @property
+    def tried(self) -> int:
+        """How many settings it had."""
+        return max(1, len(self.trials))
+
+    @property
+    def led(self) -> Trial | None:
+        """The trial whose setting was chosen; None if there was no choice."""
+        return next((trial for trial in self.trials if trial.setting == self.chosen), None)
+
+
+def read_compare_rows(path: Path) -> list[CompareRow]:
+    """Read all rows; none if there is no such file. ValueError names a line that is no row."""
+    return read_kept(path, CompareRow)
+
+
+def plain(setting: Mapping[str, Any]) -> Setting:
+    """A setting as JSON has it."""
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in setting.items()}
+
+
+def setting_in_words(setting: Setting) -> str:
+    """Write a setting in one line; nothing for one that changes nothing."""
+    return " ".join(f"{key}={_value(value)}" for key, value in setting.items()) or "as it is"
+
+
+def _value(value: float | str | list[float]) -> str:
+    if isinstance(value, list):
+        return "→".join(f"{each:g}" for each in value)
+    return value if isinstance(value, str) else f"{value:.4g}"

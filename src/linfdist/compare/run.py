@@ -1,0 +1,102 @@
+"""Run a comparison: each contender that has no row yet, one after the other."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+from filelock import FileLock, Timeout
+
+from .. import data
+from ..data import Dataset
+from ..report.kept import append_rows
+from ..training import Diverged
+from .bout import Bout, Images
+from .contenders import Contender, Lesson, chosen
+from .rows import CompareRow, read_compare_rows
+from .terms import HELD_OUT, Terms, enough, in_words
+
+
+def run(
+    terms: Terms,
+    names: Sequence[str],
+    out: Path,
+    rows_file: Path,
+    data_dir: Path | None = None,
+    tell: Callable[[str], None] = lambda text: None,
+    show: bool = False,
+) -> list[CompareRow]:
+    """Compare the methods of these names, or all; return the rows under these terms, of all methods there are.
+
+    Every contender has a folder in `out`; what is finished there is not done again, and a training that was stopped is
+    begun anew. ValueError, before anything is trained, names those for whom the budget is too small.
+    """
+    wanted = chosen(names, terms.trials)
+    folder = out / terms.name
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(folder / ".lock", timeout=0):
+            images = see(terms, data_dir)
+            done = {row.method for row in read_compare_rows(rows_file) if _fits(row, terms, images)}
+            left = [each for each in wanted if each.name not in done]
+            _do(left, terms, images, folder, rows_file, tell, show)
+    except Timeout:
+        raise ValueError(f"another process compares into {folder}: wait for it, or choose another --out") from None
+    return [row for row in read_compare_rows(rows_file) if _fits(row, terms, images)]
+
+
+def see(terms: Terms, data_dir: Path | None = None) -> Images:
+    """Load the images; those that are held out are evenly spaced, as a data set may be sorted by class."""
+    train, info, recipe = data.load(terms.data, "train", data_dir), data.info(terms.data), terms.recipe
+    test = data.load(terms.data, "test", data_dir)
+    held = min(HELD_OUT, len(train) // 7)
+    out = torch.zeros(len(train), dtype=torch.bool)
+    out[torch.arange(held) * len(train) // held] = True
+    kept = Lesson(_some(train, ~out), info, recipe, terms.seed)
+    first = torch.arange(min(len(test), terms.limit or len(test)))
+    return Images(kept, _some(train, out), Lesson(train, info, recipe, terms.seed), _some(test, first))
+
+
+def _some(dataset: Dataset, which: torch.Tensor) -> Dataset:
+    return Dataset(dataset.name, dataset.images[which], dataset.labels[which], dataset.classes)
+
+
+def _fits(row: CompareRow, terms: Terms, images: Images) -> bool:
+    """Whether a row is of these terms."""
+    mine = (row.data, row.eps, row.budget, row.tried, row.seed, row.n)
+    return mine == (terms.data, terms.recipe.eps, terms.budget, terms.trials, terms.seed, len(images.test))
+
+
+def _do(
+    left: Sequence[Contender],
+    terms: Terms,
+    images: Images,
+    folder: Path,
+    rows_file: Path,
+    tell: Callable[[str], None],
+    show: bool,
+) -> None:
+    bouts = [Bout(each, terms, images, folder / each.name, tell, show) for each in left]
+    _check_budget([bout for bout in bouts if not (bout.folder / "model.safetensors").exists()], terms)
+    problems = []
+    for number, bout in enumerate(bouts, start=1):
+        tell(f"{number} of {len(bouts)}: {bout.contender.title} ({bout.contender.name})")
+        try:
+            append_rows(rows_file, [bout.run().model_dump(exclude_none=True)])
+        except Diverged as error:  # the others are not to wait for this one
+            problems.append(f"{bout.contender.name}: {error}")
+            tell(f"  {error}")
+    if problems:
+        raise Diverged("; ".join(problems), 0)
+
+
+def _check_budget(bouts: Sequence[Bout], terms: Terms) -> None:
+    """ValueError if somebody could not train for one epoch, or try a setting for a tenth of one."""
+    needs = {bout.contender.name: terms.needed(bout.pace(0)) for bout in bouts}
+    late = {name: needed for name, needed in needs.items() if needed > terms.budget}
+    if late:
+        each = ", ".join(f"{name} {enough(needed)}" for name, needed in late.items())
+        trials = "" if terms.trials == 1 else f" and {terms.trials} trials"
+        raise ValueError(
+            f"budget = {in_words(terms.budget)}: is too small for one epoch{trials}; needed are at least: {each}. "
+            "Give more time, or leave these out (--methods)"
+        )

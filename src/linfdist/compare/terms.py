@@ -1,0 +1,94 @@
+"""The terms of a comparison, the same for every contender: images, time, trials, seed."""
+
+import math
+import re
+from dataclasses import dataclass
+
+from .. import recipes
+from ..recipes.problems import closest
+
+DATA = ("mnist", "fashion", "cifar10", "digits")
+TRIALS = 3
+TRIALS_SHARE = 0.25  # of the budget, for all trials together; none if there is only one setting
+HELD_OUT = 1000  # training images that choices are made on, but at most every seventh
+SHORTEST_TRIAL = 0.1  # epochs
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
+_LONGEST = 1000 * 3600
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What every contender gets.
+
+    budget: seconds of training, the trials' share included; trials: how many settings each one tries; limit: only the
+    first test images.
+    """
+
+    data: str
+    budget: float
+    trials: int = TRIALS
+    seed: int = 0
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.data not in DATA:
+            raise ValueError(f"data = {self.data!r}: must be one of {', '.join(DATA)}{closest(self.data, DATA)}")
+        if not 0 < self.budget <= _LONGEST:
+            raise ValueError(f"budget = {self.budget!r}: must be more than 0 and at most {in_words(_LONGEST)}")
+        if self.trials < 1:
+            raise ValueError(f"trials = {self.trials}: must be at least 1")
+        if not 0 <= self.seed < 2**63:
+            raise ValueError(f"seed = {self.seed}: must be between 0 and 2**63 - 1")
+        if self.limit is not None and self.limit < 1:
+            raise ValueError(f"limit = {self.limit}: must be at least 1 image")
+
+    @property
+    def recipe(self) -> recipes.Recipe:
+        """The recipe whose ε and augmentation all of them take: the quick one of the data set."""
+        return recipes.load(f"{self.data}-quick")
+
+    @property
+    def name(self) -> str:
+        """Name what trainings depend on; their folder has the same name."""
+        return f"{self.data}-{in_words(self.budget)}-trials{self.trials}-seed{self.seed}"
+
+    @property
+    def trial_seconds(self) -> float:
+        """How long one trial may train."""
+        return self.budget * TRIALS_SHARE / self.trials if self.trials > 1 else 0.0
+
+    @property
+    def training_seconds(self) -> float:
+        """How long the training with the chosen setting may take."""
+        return self.budget - self.trials * self.trial_seconds
+
+    def needed(self, epoch: float) -> float:
+        """The budget that allows for an epoch of so many seconds, and for trials that are long enough."""
+        if self.trials == 1:
+            return epoch
+        return epoch * max(1 / (1 - TRIALS_SHARE), SHORTEST_TRIAL * self.trials / TRIALS_SHARE)
+
+
+def parse_budget(text: str) -> float:
+    """The seconds that a text such as 90s, 20m or 1.5h means; ValueError says what is allowed."""
+    match = re.fullmatch(r"\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*([smh])\s*", text)
+    if match is None or not 0 < (seconds := float(match[1]) * _SECONDS[match[2]]) <= _LONGEST:
+        raise ValueError(
+            f"budget = {text[:60]!r}: must be a time such as 90s, 20m or 1.5h, more than 0 and at most "
+            f"{in_words(_LONGEST)}"
+        )
+    return seconds
+
+
+def in_words(seconds: float) -> str:
+    """A time as `parse_budget` reads it: 90s, 20m, 1.5h."""
+    for unit, size in (("h", 3600), ("m", 60)):
+        if seconds >= size and f"{seconds / size:.4g}" == f"{seconds / size:.12g}":
+            return f"{seconds / size:.4g}{unit}"
+    return f"{seconds:.12g}s"
+
+
+def enough(seconds: float) -> str:
+    """A time of at least so many seconds, in whole seconds, minutes or hours."""
+    unit, size = ("h", 3600) if seconds > 3 * 3600 else ("m", 60) if seconds > 3 * 60 else ("s", 1)
+    return f"{math.ceil(seconds / size)}{unit}"

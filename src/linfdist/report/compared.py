@@ -1,0 +1,22 @@
+"""The chart of methods side by side: certified accuracy against training time."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..plots.compared import Entry, compared
+from ..plots.theme import Theme, require_matplotlib
+from .charts import Chart, both, new_figure
+
+
+def chart(panels: Mapping[str, Sequence[Entry]]) -> Chart:
+    """Draw one panel below another, each with its title and its rows. Needs matplotlib, the extra `report`."""
+    require_matplotlib()
+
+    def drawing(theme: Theme) -> Any:
+        figure = new_figure(7.6, 4.2 * len(panels))
+        places = figure.subplots(len(panels), squeeze=False).flat
+        for axes, (title, rows) in zip(places, panels.items(), strict=True):
+            compared(rows, title, axes=axes, theme=theme)
+        return figure
+
+    return both(drawing)

@@ -1,0 +1,41 @@
+"""Results that are kept, one JSON object per line: what tables and pages are made from."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from .. import files
+
+Percent = Annotated[float, Field(ge=0, le=100)]
+
+
+class Kept(BaseModel):
+    """A result that is kept: nothing in it may be unknown, of another type than declared, or no finite number."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+Result = TypeVar("Result", bound=Kept)
+
+
+def read_kept(path: Path, kind: type[Result]) -> list[Result]:
+    """Read all results of a file; none if there is no such file. ValueError names a line that is none."""
+    rows = []
+    for where, line in files.read_lines(path) if path.exists() else ():
+        try:
+            rows.append(kind.model_validate_json(line))
+        except ValidationError as error:
+            problem = error.errors()[0]
+            key = ".".join(map(str, problem["loc"])) or "it"
+            raise ValueError(f"{where}, is no result ({key}: {problem['msg']}): remove it") from None
+    return rows
+
+
+def append_rows(path: Path, values: Iterable[dict[str, Any]]) -> None:
+    """Add results, all at once and flushed to the disk: several runs may share the file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = "".join(json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n" for value in values)
+    files.append(path, text)

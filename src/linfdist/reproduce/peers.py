@@ -1,0 +1,66 @@
+"""Rows of `linfdist compare` as tables, beside the published numbers of the same methods."""
+
+from collections.abc import Sequence
+
+from ..compare.rows import CompareRow, setting_in_words
+from ..compare.terms import in_words
+from ..numbers import down, nearest, up, written
+from .beside import cited_as
+from .compare import NONE, ComparedTable, published_number
+
+_ACCURACY = ("method", "certified", "certified, paper", "clean", "clean, paper", "PGD-20", "strongest, attack")
+_COST = ("method", "seconds", "epochs", "seconds, per epoch", "MB", "certify, ms", "chosen")
+
+
+def groups(rows: Sequence[CompareRow]) -> list[list[CompareRow]]:
+    """The rows of each comparison: of one data set, budget, number of trials, seed and number of images."""
+    keys = [(row.data, row.budget, row.tried, row.seed, row.n) for row in rows]
+    return [[row for row, mine in zip(rows, keys, strict=True) if mine == key] for key in dict.fromkeys(keys)]
+
+
+def title(rows: Sequence[CompareRow]) -> str:
+    """Name a comparison."""
+    first = rows[0]
+    return f"{first.data}, ε = {first.eps}, {in_words(first.budget)} for each"
+
+
+def accuracy_table(rows: Sequence[CompareRow]) -> ComparedTable:
+    """What is proved, survives and is right, of one comparison, the best certified one first."""
+    lines = []
+    for row in _ordered(rows):
+        published = [published_number(cited_as(row), key) for key in ("certified", "test")]
+        certified, clean = (NONE if number is None else str(number) for number in published)
+        lines.append([
+            row.title, down(written(row.certified), 2), certified, nearest(row.clean, 2), clean,
+            up(written(row.pgd20), 2), up(written(row.strongest), 2),
+        ])  # fmt: skip
+    return ComparedTable(f"{title(rows)}: percent of {rows[0].n:,} test images", list(_ACCURACY), 1, lines)
+
+
+def cost_table(rows: Sequence[CompareRow]) -> ComparedTable:
+    """What the training with the chosen setting took, and the time to certify an image, in the same order."""
+    lines = []
+    for row in _ordered(rows):
+        memory = NONE if row.memory_mb is None else nearest(row.memory_mb, 0)
+        lines.append([
+            row.title, nearest(row.seconds, 1), nearest(row.epochs, 1), nearest(row.seconds_per_epoch, 2), memory,
+            nearest(row.certify_ms, 2), setting_in_words(row.chosen),
+        ])  # fmt: skip
+    return ComparedTable(f"{title(rows)}: the training", list(_COST), 1, lines)
+
+
+def stated(rows: Sequence[CompareRow]) -> str:
+    """Say in one sentence what holds for all rows of a comparison."""
+    first, days = rows[0], sorted({row.date for row in rows})
+    trials = "one setting" if first.tried == 1 else f"{first.tried} settings tried on held-out images"
+    machines = "; ".join(dict.fromkeys(f"{row.machine}, {_threads(row.threads)}" for row in rows))
+    when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+    return f"{in_words(first.budget)} of training for each, {trials}; seed {first.seed}; {machines}; {when}."
+
+
+def _threads(count: int) -> str:
+    return f"{count} thread{'s' if count > 1 else ''}"
+
+
+def _ordered(rows: Sequence[CompareRow]) -> list[CompareRow]:
+    return sorted(rows, key=lambda row: (-row.certified, -row.strongest, -row.clean))

@@ -1,0 +1,36 @@
+"""What `linfdist compare` has measured, for docs/compare.md: tables, and a picture on white and on dark."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from linfdist.compare.rows import CompareRow
+from linfdist.report.compared import chart
+from linfdist.reproduce.peers import accuracy_table, cost_table, groups, stated, title
+
+from .markdown import as_markdown, fill
+
+NOTE = "Numbers of cited methods are those of [the comparison](compare.md#side-by-side), of small networks."
+
+
+def page(root: Path, peers: Sequence[CompareRow]) -> str:
+    """Write the page on other methods with its tables of measured rows as they should be."""
+    parts = []
+    if peers:
+        light = "![Certified accuracy against training time](images/compare.png)"
+        parts = [f"{light}\n\n[The same on dark](images/compare-dark.png)."]
+    for rows in groups(peers):
+        parts += [
+            f"**{title(rows)}.** {stated(rows)}",
+            as_markdown(accuracy_table(rows)),
+            as_markdown(cost_table(rows)),
+        ]
+    text = (root / "docs" / "compare.md").read_text(encoding="utf-8")
+    return fill(text, {"compare": "\n\n".join(parts)}, "docs/compare.md")
+
+
+def pictures(peers: Sequence[CompareRow]) -> dict[str, bytes]:
+    """Draw the picture, by the names of its two files; none without rows."""
+    if not peers:
+        return {}
+    drawn = chart({title(rows): rows for rows in groups(peers)})
+    return {"compare": drawn.light, "compare-dark": drawn.dark}
