@@ -6,7 +6,7 @@ from typing import Any
 
 from .contenders import Contender, Lesson
 
-SHARE = 0.02  # of the budget: probes are doubled until one takes that long
+SHARE = 0.01  # of the budget: probes are doubled until one takes that long
 FIRST_STEPS = 4
 CAREFUL = 0.95  # plans fill so much of their time: an epoch may take longer than its probe
 
