@@ -15,7 +15,7 @@ from linfdist.eps import parse_eps
 from linfdist.models.rounding import rounding_error
 from linfdist.nn import Box
 
-from .nets import inside, pixels
+from .nets import inside, pixels, trained
 
 
 def net(seed, convolutional=False, gain=1.0):
@@ -146,3 +146,13 @@ def test_files_hold_them_and_files_that_lie_are_refused(tmp_path):
         ld.models.save(found, file)
         with pytest.raises(ValueError, match="cannot be built"):
             ld.load(file)
+
+
+def test_training_keeps_the_constant_and_widens_the_margin():
+    found, x, y = trained(GroupSortHinge(), lr=2e-2)
+    assert found.lipschitz * found.scores.lipschitz <= 1.0001 / float(found.body.layers[0].std)
+    assert (found(x).argmax(1) == y).float().mean() > 0.75
+    certified = {way: ld.certify(found, x, "0.05", y, method=way, radii=False).certified for way in ("margin", "box")}
+    assert certified["margin"].float().mean() > 0.3
+    assert not (certified["margin"] & ~certified["box"]).any()
+    assert not attack("pgd")(found, x, y, parse_eps("0.05")).broken[certified["box"]].any()

@@ -100,17 +100,16 @@ def project_rows(weight: Tensor) -> None:
     """Move each weight[k] to the nearest one with ℓ1 norm at most 1, in place; rounding may leave it a little above.
 
     That is sign(w) max(|w| − t, 0), with the t for which the norm is 1 (Michelot, 1986): t from all entries, then from
-    those that are left above it, until none falls out any more.
+    those that are left above it, until none falls out any more. Sizes are counted from the largest one, which is always
+    left, so that weights of any size are projected well.
     """
     size = weight.flatten(1).abs()
-    left = torch.ones_like(size, dtype=torch.bool)
-    count = left.sum(1, keepdim=True)
-    while True:
-        threshold = ((size.where(left, 0.0).sum(1, keepdim=True) - 1) / count).clamp(min=0.0)
-        left = size > threshold
-        fewer = left.sum(1, keepdim=True)
-        if (fewer >= count).all():
-            break
-        count = fewer.clamp(min=1)
-    shrunk = (size - threshold).clamp(min=0.0).view_as(weight)
-    weight.copy_(shrunk * weight.sign())
+    below = size - size.amax(1, keepdim=True)
+    left, count = torch.ones_like(size, dtype=torch.bool), size.numel() + 1
+    while int(left.sum()) < count:
+        count = int(left.sum())
+        threshold = (below.where(left, 0.0).sum(1, keepdim=True) - 1) / left.sum(1, keepdim=True)
+        left &= below > threshold
+    outside = size.sum(1, keepdim=True) > 1
+    shrunk = size.where(~outside, (below - threshold).clamp(min=0.0))
+    weight.copy_(shrunk.view_as(weight) * weight.sign())
