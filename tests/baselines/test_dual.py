@@ -106,9 +106,11 @@ def test_the_worst_case_is_above_every_image_of_the_ball(make):
 
 
 def test_a_verifier_starts_with_parallel_lines_and_learns_better_duals():
-    net = cnn(4)
+    net = mlp(4)
     x, y = pixels(net, 4), torch.arange(4)
-    method = PVT()
+    method = PVT(hidden=8)
+    with pytest.raises(RuntimeError, match="no verifier yet"):
+        method.worst(net, x, y, STAGE)
     learned = torch.optim.Adam(method.start(net, STAGE), lr=0.05)
     with torch.no_grad():
         start = Bounds(net, x, EPS, parallel=True).linear_margins(y)

@@ -87,6 +87,8 @@ class PVT(IBP):
 
     def margins(self, network: PixelNet, x: Tensor, y: Tensor, eps: float) -> Tensor:
         """Lower bounds (B, classes) of z[y] − z[j], 0 at the label, by the duals that the verifier proposes."""
+        if network.body.bends and not self.verifiers:
+            raise RuntimeError("there is no verifier yet: call start(network, stage) first, as `train` does")
         bounds, inputs = Bounds(network, x, eps), [x]
         for layer in network.body:
             inputs.append(layer(inputs[-1]))
