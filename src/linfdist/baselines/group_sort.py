@@ -1,4 +1,4 @@
-"""Group Sort networks (Anil et al., ICML 2019): linear layers of norm 1, and sorting, which keeps the gradient's."""
+"""Group Sort networks (Anil et al., ICML 2019): linear layers of norm 1, and sorting in place of ReLUs."""
 
 import math
 from collections.abc import Sequence

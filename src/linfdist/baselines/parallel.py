@@ -17,7 +17,7 @@ def by_parallel_lines(body: Stack, pixels: Box, draws: int = 0, generator: torch
     median of their absolute values estimates the norm (Wong et al., 2018), whatever the number of unknowns is, but it
     is an estimate and may be too small. The draws are shared by all images.
 
-    The box of the first ReLU is exact by intervals, as are the steps from the box of a ReLU to the next linear layer.
+    The box of the first ReLU is that of intervals, which is exact; boxes of other layers follow by intervals too.
     """
     found, bent = [pixels], False
     middle, reach = (pixels.lower + pixels.upper) / 2, (pixels.upper - pixels.lower) / 2
