@@ -1,9 +1,11 @@
-"""Small conventional networks with random weights, steep enough that images differ in their classes."""
+"""Small conventional networks: with random weights, steep enough that images differ in their classes; trained ones."""
 
 import torch
 from torch import Tensor
 
-from linfdist.baselines import ReLUNet
+import linfdist as ld
+from linfdist.baselines import Method, Plan, ReLUNet, train
+from linfdist.models import PixelNet
 
 
 def mlp(
@@ -38,3 +40,17 @@ def inside(lower: Tensor, upper: Tensor, count: int, generator: torch.Generator)
     share = torch.rand(count, *lower.shape[1:], generator=generator, dtype=lower.dtype)
     share[::2] = share[::2].round()
     return torch.minimum(torch.maximum(lower + share * (upper - lower), lower), upper)
+
+
+def trained(method: Method, lr: float) -> tuple[PixelNet, Tensor, Tensor]:
+    """A small network of the method, trained on digits for a second or two for eps = 0.1; test images and labels."""
+    data, test, info = (
+        ld.data.load("digits", split="train"),
+        ld.data.load("digits", split="test"),
+        ld.data.info("digits"),
+    )
+    torch.manual_seed(0)
+    net = method.network(info.shape, info.num_classes, info.mean, info.std, "mlp", width=0.07)
+    plan = Plan(eps=0.1, epochs=8, warm_up=1, ramp=4, lr=lr, batch_size=128, kappa=(1.0, 0.3))
+    train(net, data.images, data.labels, method, plan)
+    return net, net.from_bytes(test.images[:100]), test.labels[:100]

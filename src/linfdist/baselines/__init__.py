@@ -5,6 +5,7 @@ Importing this makes their files loadable by `linfdist.models.load`; `linfdist.l
 
 from ..models.config import CLASSES
 from .affine import Conv2d, Linear
+from .group_sort import GroupSort, GroupSortNet
 from .methods import METHODS, Method
 from .networks import SIZES, ReLUNet, sized
 from .plan import Plan
@@ -13,12 +14,15 @@ from .scores import Scores
 from .train import Epoch, train
 
 CLASSES["baselines.ReLUNet"] = ReLUNet
+CLASSES["baselines.GroupSortNet"] = GroupSortNet
 
 __all__ = [
     "METHODS",
     "SIZES",
     "Conv2d",
     "Epoch",
+    "GroupSort",
+    "GroupSortNet",
     "Linear",
     "Method",
     "Plan",

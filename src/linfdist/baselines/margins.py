@@ -4,22 +4,38 @@ They have no slack for rounding in the intervals, and are computed in the networ
 them. `linfdist.certify` computes the same bounds with all that a proof needs.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from ..models import PixelNet
-from ..nn import Box
+from ..nn import Box, Stack
 from ..nn.forms import forms_of, leads_of, lowest
 
 
-class Bounds:
-    """A batch of balls, pushed through a network by intervals once; then bounds of linear forms of the logits."""
+def intervals(body: Stack, pixels: Box) -> list[Box]:
+    """Boxes of the inputs of all layers, and of the features, by intervals without slack."""
+    found = body.boxes(pixels, bare=True)
+    return [*found, list(body)[-1].bare_box(found[-1])]
 
-    def __init__(self, network: PixelNet, x: Tensor, eps: float) -> None:
-        """x (B, C, H, W) in [0, 1]: the ball of radius eps around each, within [0, 1]."""
-        self.network = network
-        self.boxes = network.body.boxes(Box((x - eps).clamp(min=0.0), (x + eps).clamp(max=1.0)), bare=True)
-        self.boxes.append(list(network.body)[-1].bare_box(self.boxes[-1]))  # of the features
+
+class Bounds:
+    """A batch of balls, pushed through a network once; then bounds of linear forms of the logits."""
+
+    def __init__(
+        self,
+        network: PixelNet,
+        x: Tensor,
+        eps: float,
+        boxes: Callable[[Stack, Box], list[Box]] = intervals,
+        parallel: bool = False,
+    ) -> None:
+        """x (B, C, H, W) in [0, 1]: the ball of radius eps around each, within [0, 1]. boxes: how they are pushed
+        through the body. parallel: which lines `by_lines` takes, see `Forms`.
+        """
+        self.network, self.parallel = network, parallel
+        self.boxes = boxes(network.body, Box((x - eps).clamp(min=0.0), (x + eps).clamp(max=1.0)))
 
     def by_intervals(self, weight: Tensor, row: Tensor) -> Tensor:
         """Lower bounds (P,) of forms weight (P, classes) of the logits of images row (P,), from the features' box."""
@@ -27,7 +43,7 @@ class Bounds:
 
     def by_lines(self, weight: Tensor, row: Tensor) -> Tensor:
         """The same bounds, but from the pixels: the forms are pulled back through all layers (CROWN-IBP)."""
-        forms = self.network.readout.pull_back(forms_of(weight, row), self.boxes[-1])
+        forms = self.network.readout.pull_back(forms_of(weight, row, self.parallel), self.boxes[-1])
         return lowest(self.network.body.pull_back_through(forms, self.boxes[:-1]), self.boxes[0])
 
     def leads(self, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -42,5 +58,5 @@ class Bounds:
         return self.by_intervals(*self.leads(y)).view(len(y), -1)
 
     def linear_margins(self, y: Tensor) -> Tensor:
-        """Lower bounds (B, classes) of z[y] − z[j], 0 at the label, by CROWN-IBP."""
+        """Lower bounds (B, classes) of z[y] − z[j], 0 at the label, by lines back to the pixels."""
         return self.by_lines(*self.leads(y)).view(len(y), -1)

@@ -1,6 +1,6 @@
 """Conventional ReLU networks, in the sizes of the works that are compared with."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -43,25 +43,35 @@ class ReLUNet(PixelNet):
         hidden: Sequence[int] = (),
         crop: int | None = None,
     ) -> None:
-        _check(convolutions, hidden)
+        check_layers(convolutions, hidden)
         super().__init__(check_sizes(shape, mean, crop, classes=classes), crop)
-        layers: list[LipschitzModule] = first_layers(mean, std, crop)
         self.config = {**config_of(ReLUNet, locals()), "class": "baselines.ReLUNet"}
         self.config["convolutions"] = [list(each) for each in convolutions]
-        place: tuple[int, ...] = (shape[0], *self.size)
-        for channels, kernel, stride, padding in convolutions:
-            layers += [Conv2d(place[0], channels, kernel, stride, padding), ReLU()]
-            place = layers[-2].output_shape(place)
-        layers.append(Flatten())
-        sizes = [*layers[-1].output_shape(place), *hidden]
-        for inputs, outputs in pairwise(sizes):
-            layers += [Linear(inputs, outputs), ReLU()]
-        self.body = Stack(*layers)
-        self.scores = Scores(sizes[-1], classes)
+        layers, features = hidden_layers((shape[0], *self.size), convolutions, hidden, ReLU)
+        self.body = Stack(*first_layers(mean, std, crop), *layers)
+        self.scores = Scores(features, classes)
 
     @property
     def readout(self) -> Readout:
         return self.scores
+
+
+def hidden_layers(
+    place: tuple[int, ...],
+    convolutions: Sequence[Sequence[int]],
+    hidden: Sequence[int],
+    bend: Callable[[], LipschitzModule],
+) -> tuple[list[LipschitzModule], int]:
+    """Convolutions and linear layers, each with what `bend` makes, for images of shape `place`; how many features."""
+    layers: list[LipschitzModule] = []
+    for channels, kernel, stride, padding in convolutions:
+        layers += [Conv2d(place[0], channels, kernel, stride, padding), bend()]
+        place = layers[-2].output_shape(place)
+    layers.append(Flatten())
+    sizes = [*layers[-1].output_shape(place), *hidden]
+    for inputs, outputs in pairwise(sizes):
+        layers += [Linear(inputs, outputs), bend()]
+    return layers, sizes[-1]
 
 
 def sized(name: str, width: float = 1.0) -> dict[str, Any]:
@@ -75,7 +85,7 @@ def sized(name: str, width: float = 1.0) -> dict[str, Any]:
     return {"convolutions": convolutions, "hidden": [max(1, round(neurons * width)) for neurons in size["hidden"]]}
 
 
-def _check(convolutions: object, hidden: object) -> None:
+def check_layers(convolutions: object, hidden: object) -> None:
     """Raise TypeError or ValueError for what cannot be layers: it may come from a file."""
     if not isinstance(hidden, Sequence) or not all(type(each) is int for each in hidden):
         raise TypeError(f"hidden must be a list of whole numbers such as [512, 512], got {hidden!r:.60}")
@@ -86,6 +96,6 @@ def _check(convolutions: object, hidden: object) -> None:
         if len(each) != 4 or not all(type(number) is int for number in each):
             raise ValueError(f"a convolution must be [channels, kernel, stride, padding], got {each!r:.60}")
     if not convolutions and not hidden:
-        raise ValueError("a ReLUNet needs at least one hidden layer: give convolutions, or hidden, or both")
+        raise ValueError("there must be at least one hidden layer: give convolutions, or hidden, or both")
     if min([*hidden, *(each[0] for each in convolutions)]) < 1:
         raise ValueError(f"every layer needs at least one neuron, got {convolutions!r:.60} and {hidden!r:.60}")

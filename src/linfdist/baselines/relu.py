@@ -12,6 +12,16 @@ from ..nn.forms import OWN, UNDERFLOW
 from ..nn.rounding import FLUSHED, UP
 
 
+def chord(box: Box) -> tuple[Tensor, Tensor]:
+    """The slope s and the height t of the lowest line with max(x, 0) <= s x + t on the box; see `ReLU.pull_back`."""
+    lower, upper = box
+    mixed = (lower < 0) & (upper > 0)
+    slope = torch.where(mixed, upper / (upper - lower).where(mixed, 1.0), (lower >= 0).to(lower.dtype))
+    slope = slope + 0.0 * (lower + upper)  # bounds that are not finite prove nothing
+    height = torch.maximum(-slope * lower, (1 - slope) * upper).clamp(min=0.0) * UP
+    return slope, height.where(mixed, 0.0)
+
+
 class ReLU(LipschitzModule):
     """y = max(x, 0), which no rounding touches. x of any shape -> same shape."""
 
@@ -39,10 +49,7 @@ class ReLU(LipschitzModule):
         """
         dtype = forms.weight.dtype
         lower, upper = (side.to(dtype) for side in box)
-        above = torch.where(lower >= 0, 1.0, torch.where(upper <= 0, 0.0, upper / (upper - lower)))
-        above = above + 0.0 * (lower + upper)  # bounds that are not finite prove nothing
-        height = torch.maximum(-above * lower, (1 - above) * upper).clamp(min=0.0) * UP
-        height = height.where((lower < 0) & (upper > 0), 0.0)
+        above, height = chord(Box(lower, upper))
         below = above if forms.parallel else above.where(above * (1 - above) == 0, (above > 0.5).to(dtype))
         up, down = forms.weight.clamp(min=0.0), forms.weight.clamp(max=0.0)
         weight = up * below[forms.row] + down * above[forms.row]

@@ -52,7 +52,8 @@ def train(
     steps_per_epoch = len(images) // plan.batch_size
     total = max(1, round(plan.epochs * steps_per_epoch))
     device, change = network.any_tensor.device, Augment(pad=plan.pad, flip=plan.flip)
-    optimiser = torch.optim.Adam(network.parameters(), lr=plan.lr)
+    parameters = [*network.parameters(), *method.start(network, plan.at(0, steps_per_epoch))]
+    optimiser = torch.optim.Adam(parameters, lr=plan.lr)
     order, sums = torch.empty(0, dtype=torch.int64), [0.0, 0.0, 0.0]
     network.train()
     for step in range(total):
@@ -70,10 +71,11 @@ def train(
             )
         optimiser.zero_grad()
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(network.parameters(), plan.clip)
+        torch.nn.utils.clip_grad_norm_(parameters, plan.clip)
         for group in optimiser.param_groups:
             group["lr"] = stage.lr
         optimiser.step()
+        method.after_step(network)
         sums = [sums[0] + value * len(y), sums[1] + int((z.detach().argmax(1) == y).sum()), sums[2] + len(y)]
         if (step + 1) % steps_per_epoch == 0 or step + 1 == total:
             if callback is not None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from torch import Tensor
+from torch.nn import Parameter
 
 from ...models import PixelNet
 from ..networks import ReLUNet, sized
@@ -28,6 +29,16 @@ class Method(ABC):
     @abstractmethod
     def __call__(self, network: PixelNet, x: Tensor, y: Tensor, stage: Stage) -> tuple[Tensor, Tensor]:
         """Return the loss of pixels x (B, C, H, W) and labels y (B,), and the logits (B, classes)."""
+
+    def start(self, network: PixelNet, stage: Stage) -> list[Parameter]:
+        """Be ready for a training of this network, which starts at this stage; whatever was learned before is gone.
+
+        Return parameters of the method's own, which are trained along with those of the network.
+        """
+        return []
+
+    def after_step(self, network: PixelNet) -> None:  # noqa: B027 (most methods have nothing to do)
+        """Bring the weights back to where the method wants them, after each step of the optimiser."""
 
     def network(
         self,
