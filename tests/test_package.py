@@ -27,7 +27,7 @@ HOUSE = """
 | `sklearn` | `training` `certificates` `models` |
 | `reproduce` | `report` `evaluate` `training` `models` `machine` `devices` |
 | `bench` | `training` `exact` `certificates` `attacks` `models` `machine` `devices` `ops` |
-| `baselines` | `training` `models` `nn` |
+| `baselines` | `training` `models` `nn` `ops` |
 | `theory` | `export` `exact` `certificates` `models` `nn` `ops` |
 | `report` | `plots`: it reads rows, never networks |
 | `evaluate` | `exact` `certificates` `attacks` `models` |

@@ -52,7 +52,7 @@ def train(
     steps_per_epoch = len(images) // plan.batch_size
     total = max(1, round(plan.epochs * steps_per_epoch))
     device, change = network.any_tensor.device, Augment(pad=plan.pad, flip=plan.flip)
-    optimiser = torch.optim.Adam(network.parameters(), lr=plan.lr)
+    optimiser = torch.optim.Adam([*network.parameters(), *method.begin()], lr=plan.lr, **method.adam)
     order, sums = torch.empty(0, dtype=torch.int64), [0.0, 0.0, 0.0]
     network.train()
     for step in range(total):
