@@ -31,7 +31,7 @@ class Sort(Method):
     adam: ClassVar = {"betas": (0.9, 0.99), "eps": 1e-10}
 
     def __init__(
-        self, keep: float = 0.7, p: tuple[float, float] = (8.0, 1000.0), ce: tuple[float, float] = (0.1, 0.001)
+        self, keep: float = 0.7, p: tuple[float, float] = (8.0, 1000.0), ce: tuple[float, float] = (1.0, 0.01)
     ) -> None:
         if not 0 < keep <= 1:
             raise ValueError(f"keep = {keep!r}: must be more than 0 and at most 1, the part of the inputs to keep")
