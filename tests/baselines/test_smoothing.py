@@ -96,6 +96,9 @@ def test_a_claim_is_no_certificate_and_follows_from_the_seed():
     assert METHODS["smoothing"].certified_by == ()
     with pytest.raises(ValueError, match="training mode"):
         smoothed(mlp(1).train(), x, "0.01", 0.1)
+    with torch.no_grad():
+        net.scores.linear.bias[0] = torch.nan
+    assert smoothed(net, x[:1], "0.01", 0.1, samples=50).abstained.all()  # NaN votes for nothing
     for values, what in (({"sigma": 0.0}, "sigma = 0"), ({"sigma": 0.1, "samples": 0}, "samples = 0")):
         with pytest.raises(ValueError, match=what):
             smoothed(net, x, "0.01", **values)

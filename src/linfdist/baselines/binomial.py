@@ -33,8 +33,8 @@ def at_most(successes: int, trials: int, p: float, alpha: float) -> bool:
     """Whether `successes` or more of independent trials of probability p surely have probability <= alpha.
 
     The tail is its first term, C(n, k) p^k (1 − p)^(n − k), times 1 + r₁ + r₁ r₂ + …, with quotients r of one term and
-    the one before it. All numbers are positive, so each rounding costs 2^-53 of the result; a product of m factors of
-    the first term takes 4 m of them at most, and a term of the sum 4 more than the one before.
+    the one before it. All numbers are positive, so each rounding costs 2^-53 of the result: three for each factor of
+    the first term, and six for each quotient, so that sixteen for each trial outweigh them.
     """
     n, k = trials, successes
     if k == 0 or p >= 1:

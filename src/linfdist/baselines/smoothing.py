@@ -107,7 +107,9 @@ def votes(network: PixelNet, image: Tensor, sigma: float, count: int, generator:
     total = torch.zeros(network.classes, dtype=torch.int64)
     for start in range(0, count, ROWS):
         noise = torch.randn(min(ROWS, count - start), *image.shape, generator=generator).to(image)
-        total += network(image + sigma * noise).argmax(1).cpu().bincount(minlength=network.classes)
+        z = network(image + sigma * noise)
+        classes = z.argmax(1)[z.isfinite().all(1)]  # NaN and overflow vote for nothing
+        total += classes.cpu().bincount(minlength=network.classes)
     return total
 
 

@@ -33,12 +33,10 @@ class Sort(Method):
     def __init__(
         self, keep: float = 0.7, p: tuple[float, float] = (8.0, 1000.0), ce: tuple[float, float] = (1.0, 0.01)
     ) -> None:
-        if not 0 < keep <= 1:
-            raise ValueError(f"keep = {keep!r}: must be more than 0 and at most 1, the part of the inputs to keep")
         if not min(p) >= 1 or not min(ce) > 0:
             raise ValueError(f"p = {p!r} must be at least 1, and ce = {ce!r} more than 0")
         self.keep, self.p, self.ce = keep, p, ce
-        self.scale = nn.Parameter(torch.ones(()))
+        self.begin()
 
     def begin(self) -> list[nn.Parameter]:
         self.scale = nn.Parameter(torch.ones(()))
