@@ -10,7 +10,7 @@ SMALL, LARGE = 2.0**-400, 2.0**400
 
 @cache
 def lower_bound(successes: int, trials: int, alpha: float) -> float:
-    """A p such that so many successes in independent trials of probability <= p have probability <= alpha.
+    """A p such that so many successes, or more, in independent trials of probability p have probability <= alpha; or 0.
 
     If the probability of a success is q, then q >= lower_bound(…) with probability at least 1 − alpha over the trials.
     The largest such multiple of 2^-20, or, rarely, one of the next below: what is returned has passed `at_most`.
