@@ -28,7 +28,7 @@ HOUSE = """
 | `reproduce` | `compare` `report` `evaluate` `training` `models` `machine` `devices` |
 | `compare` | `report` `baselines` `evaluate` `attacks` `training` `models` `machine` |
 | `bench` | `training` `exact` `certificates` `attacks` `models` `machine` `devices` `ops` |
-| `baselines` | `training` `models` `nn` |
+| `baselines` | `training` `models` `nn` `ops` |
 | `theory` | `export` `exact` `certificates` `models` `nn` `ops` |
 | `report` | `plots`: it reads rows, never networks |
 | `evaluate` | `exact` `certificates` `attacks` `models` |

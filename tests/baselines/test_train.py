@@ -74,7 +74,7 @@ def test_same_seed_same_weights_and_the_generator_is_left_alone(method):
     images = digits()[0]
     few = images.images[:256], images.labels[:256]
     plan = Plan(eps=0.1, epochs=2, warm_up=0, ramp=1, batch_size=64, pad=1, seed=3)
-    start, ends, epochs = fresh(), [], []
+    start, ends, epochs = METHODS[method]().network((1, 8, 8), 10, [0.3], 0.37, size="mlp", width=0.05), [], []
     state = torch.random.get_rng_state()
     for _ in range(2):
         net = train(copy.deepcopy(start), *few, method, plan, epochs.append)

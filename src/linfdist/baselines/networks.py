@@ -85,6 +85,14 @@ def sized(name: str, width: float = 1.0) -> dict[str, Any]:
     return {"convolutions": convolutions, "hidden": [max(1, round(neurons * width)) for neurons in size["hidden"]]}
 
 
+def depth_and_width(name: str, width: float = 1.0) -> list[int]:
+    """As many hidden layers as a size of `sized` has of either kind, each of 512 · width neurons: for networks that are
+    fully connected, such as those of distances.
+    """
+    size = sized(name, width)
+    return [max(1, round(512 * width))] * (len(size["convolutions"]) + len(size["hidden"]))
+
+
 def check_layers(convolutions: object, hidden: object) -> None:
     """Raise TypeError or ValueError for what cannot be layers: it may come from a file."""
     if not isinstance(hidden, Sequence) or not all(type(each) is int for each in hidden):

@@ -9,7 +9,7 @@ import torch
 
 @dataclass(frozen=True)
 class Stage:
-    """The settings of one step."""
+    """The settings of one step. share: how much of the ramp is over, from 0 to 1; target: the radius at its end."""
 
     epoch: float
     eps: float
@@ -18,6 +18,8 @@ class Stage:
     lr: float
     seed: int = 0
     step: int = 0
+    share: float = 1.0
+    target: float = 0.0
 
     def generator(self, stream: str) -> torch.Generator:
         """For what is drawn at random in this step: determined by the seed, the step and the name of the stream."""
@@ -74,7 +76,7 @@ class Plan:
         lr = self.lr * 0.5 * (1 + math.cos(math.pi * rest))
         (k0, k1), (b0, b1) = self.kappa, self.beta
         kappa, beta = k0 + (k1 - k0) * share, b0 + (b1 - b0) * share
-        return Stage(epoch, self.eps * share, kappa, beta, lr, self.seed, step)
+        return Stage(epoch, self.eps * share, kappa, beta, lr, self.seed, step, share, self.eps)
 
 
 def _clip(fraction: float) -> float:

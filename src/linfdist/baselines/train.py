@@ -53,7 +53,7 @@ def train(
     total = max(1, round(plan.epochs * steps_per_epoch))
     device, change = network.any_tensor.device, Augment(pad=plan.pad, flip=plan.flip)
     parameters = [*network.parameters(), *method.start(network, plan.at(0, steps_per_epoch))]
-    optimiser = torch.optim.Adam(parameters, lr=plan.lr)
+    optimiser = torch.optim.Adam(parameters, lr=plan.lr, **method.adam)
     order, sums = torch.empty(0, dtype=torch.int64), [0.0, 0.0, 0.0]
     network.train()
     for step in range(total):

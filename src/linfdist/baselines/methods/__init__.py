@@ -1,5 +1,6 @@
 """Methods of training conventional networks, one file for each."""
 
+from .adder import Adder, Euclidean
 from .adversarial import Adversarial
 from .base import Method
 from .cap import CAP
@@ -10,10 +11,27 @@ from .mtl_ibp import MTLIBP
 from .natural import Natural
 from .pvt import PVT
 from .sabr import SABR
+from .smoothing import Smoothing
+from .sortnet import Sort
 
 METHODS: dict[str, type[Method]] = {
     each.name: each
-    for each in (Natural, Adversarial, IBP, CrownIBP, FusedCrownIBP, CAP, PVT, GroupSortHinge, SABR, MTLIBP)
+    for each in (
+        Natural,
+        Adversarial,
+        IBP,
+        CrownIBP,
+        FusedCrownIBP,
+        CAP,
+        PVT,
+        GroupSortHinge,
+        SABR,
+        MTLIBP,
+        Sort,
+        Adder,
+        Euclidean,
+        Smoothing,
+    )
 }  # by name
 
 __all__ = [
@@ -23,10 +41,14 @@ __all__ = [
     "MTLIBP",
     "PVT",
     "SABR",
+    "Adder",
     "Adversarial",
     "CrownIBP",
+    "Euclidean",
     "FusedCrownIBP",
     "GroupSortHinge",
     "Method",
     "Natural",
+    "Smoothing",
+    "Sort",
 ]

@@ -17,7 +17,8 @@ class Method(ABC):
 
     title: what tables call it. source: the work it comes from. certified_by: the methods of `certify` that may prove
     something of its networks; of several, the best one for each image counts. settings: what `linfdist compare` tries,
-    the first one if it tries one only: arguments of the method, of `plan` and of `network`, by name.
+    the first one if it tries one only: arguments of the method, of `plan` and of `network`, by name. adam:
+    settings of the optimiser, where they are not torch's own.
     """
 
     name: ClassVar[str]
@@ -25,6 +26,7 @@ class Method(ABC):
     source: ClassVar[str]
     certified_by: ClassVar[tuple[str, ...]] = ("box", "crown-ibp", "crown")
     settings: ClassVar[tuple[Mapping[str, Any], ...]] = ({"lr": 1e-3}, {"lr": 2e-3}, {"lr": 5e-4})
+    adam: ClassVar[Mapping[str, Any]] = {}
 
     @abstractmethod
     def __call__(self, network: PixelNet, x: Tensor, y: Tensor, stage: Stage) -> tuple[Tensor, Tensor]:

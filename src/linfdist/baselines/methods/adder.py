@@ -1,0 +1,39 @@
+"""Networks of ℓ1 and ℓ2 distances, trained without any defence (Remark 3.5 and Appendix C of the paper)."""
+
+from collections.abc import Sequence
+
+from ...models import PixelNet
+from ..adder_net import AdderNet
+from ..networks import depth_and_width
+from .natural import Natural
+
+
+class Adder(Natural):
+    """The cross-entropy of a network of ℓ1 distances: neurons much like those of ℓ∞-dist nets, without proofs."""
+
+    name = "l1-dist"
+    title = "ℓ1-dist net"
+    source = "Chen et al., 2020"
+    certified_by = ("box",)
+    norm = 1
+
+    def network(
+        self,
+        shape: Sequence[int],
+        classes: int,
+        mean: Sequence[float],
+        std: float,
+        size: str = "small",
+        width: float = 1.0,
+    ) -> PixelNet:
+        """As many hidden layers as `sized` has of either kind, each of 512 · width neurons."""
+        return AdderNet(shape, classes, mean, std, depth_and_width(size, width), self.norm)
+
+
+class Euclidean(Adder):
+    """The same with ℓ2 distances."""
+
+    name = "l2-dist"
+    title = "ℓ2-dist net"
+    source = "Wang et al., 2019"
+    norm = 2

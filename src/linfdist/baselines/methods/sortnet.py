@@ -1,0 +1,66 @@
+"""SortNet (Zhang et al., NeurIPS 2022): distances in inputs that are dropped at random, whose mean is a sorted sum."""
+
+import math
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from ...models import PixelNet
+from ...training.losses import clipped_hinge_loss
+from ..networks import depth_and_width
+from ..plan import Stage
+from ..sort_net import SortNet
+from .base import Method
+
+
+class Sort(Method):
+    """The clipped hinge at twice the plan's ε + λ · cross-entropy of s · z, s learned; p and λ move with the ramp.
+
+    The loss is that of ℓ∞-dist nets (Zhang et al., ICLR 2022), taken of networks that lose part of their neurons at
+    random. keep: the part of the inputs of a layer that is kept; p: of the distances, during the warm-up and at the end
+    of the ramp, after which it is infinite; ce: λ, at the same times.
+    """
+
+    name = "sortnet"
+    title = "SortNet"
+    source = "Zhang et al., 2022"
+    certified_by = ("box",)
+    adam: ClassVar = {"betas": (0.9, 0.99), "eps": 1e-10}
+
+    def __init__(
+        self, keep: float = 0.7, p: tuple[float, float] = (8.0, 1000.0), ce: tuple[float, float] = (1.0, 0.01)
+    ) -> None:
+        if not min(p) >= 1 or not min(ce) > 0:
+            raise ValueError(f"p = {p!r} must be at least 1, and ce = {ce!r} more than 0")
+        self.keep, self.p, self.ce = keep, p, ce
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def start(self, network: PixelNet, stage: Stage) -> list[nn.Parameter]:
+        self.scale = nn.Parameter(torch.ones((), device=network.any_tensor.device))
+        return [self.scale]
+
+    def __call__(self, network: PixelNet, x: Tensor, y: Tensor, stage: Stage) -> tuple[Tensor, Tensor]:
+        if not isinstance(network, SortNet):
+            raise TypeError(f"method 'sortnet' trains a SortNet, got a {type(network).__name__}: see Method.network")
+        (p0, p1), (ce0, ce1) = self.p, self.ce
+        p = p0 * (p1 / p0) ** stage.share if stage.share < 1 else math.inf
+        z = network.dropped(x, p, stage.generator("dropout"))
+        loss = ce0 * (ce1 / ce0) ** stage.share * cross_entropy(self.scale.to(z.device) * z, y)
+        if stage.target > 0:
+            loss = loss + clipped_hinge_loss(z, y, 2 * stage.target * network.lipschitz)
+        return loss, z
+
+    def network(
+        self,
+        shape: Sequence[int],
+        classes: int,
+        mean: Sequence[float],
+        std: float,
+        size: str = "small",
+        width: float = 1.0,
+    ) -> PixelNet:
+        """As many hidden layers as `sized` has of either kind, each of 512 · width neurons."""
+        return SortNet(shape, classes, mean, std, depth_and_width(size, width), keep=self.keep)

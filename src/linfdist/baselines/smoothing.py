@@ -1,0 +1,118 @@
+"""Randomised smoothing (Cohen et al., 2019) in ℓ∞: claims that hold with high probability, and are no proofs.
+
+The smoothed classifier says of x what the network says most often of x + noise, noise normal with deviation σ in each
+pixel. If it says so with probability at least p > 1/2, it does in the whole ℓ2 ball of radius σ Φ⁻¹(p). The ℓ∞ ball of
+radius ε in d pixels reaches as far as ε √d in ℓ2: that is the dimension's price.
+"""
+
+import hashlib
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from statistics import NormalDist
+
+import torch
+from torch import Tensor
+
+from ..eps import parse_eps
+from ..models import PixelNet
+from ..numbers import round_down
+from .binomial import lower_bound
+
+ROWS = 512  # noisy images at a time
+ABSTAINED = -1
+
+
+@dataclass(frozen=True)
+class StatisticalClaim:
+    """What was claimed of a smoothed classifier, image by image, from samples: each claim may be wrong.
+
+    It is not a certificate: of each image on its own, the claim is wrong with probability at most `alpha` over the
+    noise that was drawn, if this was normal and independent, which numbers of a computer are but nearly. It is about
+    the smoothed classifier, not about the network, and on all of space, not on the computed values of one machine.
+
+    prediction: (B,) int64, or `ABSTAINED` where the samples show no majority. radius: (B,) float64, of the ℓ∞ ball in
+    which the claim is that the prediction is the same; 0 where there is none. claimed: (B,) bool: whether that is
+    claimed at eps, and the prediction is the label if labels were given. sigma: of the noise; samples: how many images
+    with noise each claim rests on.
+    """
+
+    prediction: Tensor
+    radius: Tensor
+    claimed: Tensor
+    eps: Fraction
+    sigma: float
+    samples: int
+    alpha: float
+
+    @property
+    def abstained(self) -> Tensor:
+        """(B,) bool: where nothing is predicted."""
+        return self.prediction == ABSTAINED
+
+    def summary(self) -> str:
+        """Say in one line how many images there are claims for, and how sure these are."""
+        return (
+            f"{len(self.prediction):,} images, {int(self.claimed.sum()):,} claimed at eps = {self.eps}, "
+            f"{int(self.abstained.sum()):,} abstained; each claim is wrong with probability up to {self.alpha:.6g}"
+        )
+
+
+@torch.no_grad()
+def smoothed(
+    network: PixelNet,
+    x: Tensor,
+    eps: str | float | Fraction,
+    sigma: float,
+    y: Tensor | None = None,
+    samples: int = 1000,
+    alpha: float = 0.001,
+    guesses: int = 100,
+    seed: int = 0,
+) -> StatisticalClaim:
+    """Claim, with probability 1 − alpha for each image, that the smoothed classifier is constant in its ℓ∞ ball.
+
+    network: in eval mode, best trained with the same noise (`methods.Smoothing`). x: images (B, C, H, W) in [0, 1].
+    sigma: deviation of the noise, in pixels. guesses: images with noise that the class is chosen by; `samples` others
+    then bound its probability from below (Clopper & Pearson). y: (B,) labels, if only those shall count as claimed.
+    The noise follows from the seed and the image's place in the batch: give parts of a data set different seeds.
+    """
+    if network.training:
+        raise ValueError("a network in training mode cannot be smoothed: call .eval() first")
+    if not 0 < sigma < math.inf:
+        raise ValueError(f"sigma = {sigma!r}: must be more than 0, the deviation of the noise on the 0–1 scale")
+    if min(samples, guesses) < 1:
+        raise ValueError(f"samples = {samples!r} and guesses = {guesses!r}: must be at least 1")
+    network.check_images(x)
+    exact, pixels = parse_eps(eps), network.shape[0] * math.prod(network.size)
+    prediction, radius, holds = [], [], []
+    for place, image in enumerate(x):
+        digest = hashlib.sha256(f"{seed}/smoothing/{place}".encode()).digest()
+        generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
+        best = int(votes(network, image, sigma, guesses, generator).argmax())
+        count = int(votes(network, image, sigma, samples, generator)[best])
+        euclidean = radius_of(lower_bound(count, samples, alpha), sigma)
+        prediction.append(best if euclidean > 0 else ABSTAINED)
+        radius.append(round_down(Fraction(euclidean / math.sqrt(pixels)) * (1 - Fraction(1, 2**50))))
+        holds.append(euclidean > 0 and Fraction(euclidean) ** 2 >= exact**2 * pixels)
+    found = torch.tensor(prediction, dtype=torch.int64)
+    claimed = torch.tensor(holds, dtype=torch.bool)
+    if y is not None:
+        claimed &= found == y.cpu()
+    return StatisticalClaim(found, torch.tensor(radius, dtype=torch.float64), claimed, exact, sigma, samples, alpha)
+
+
+def votes(network: PixelNet, image: Tensor, sigma: float, count: int, generator: torch.Generator) -> Tensor:
+    """How often each class wins, of so many copies of an image (C, H, W) with noise: (classes,)."""
+    total = torch.zeros(network.classes, dtype=torch.int64)
+    for start in range(0, count, ROWS):
+        noise = torch.randn(min(ROWS, count - start), *image.shape, generator=generator).to(image)
+        z = network(image + sigma * noise)
+        classes = z.argmax(1)[z.isfinite().all(1)]  # NaN and overflow vote for nothing
+        total += classes.cpu().bincount(minlength=network.classes)
+    return total
+
+
+def radius_of(probability: float, sigma: float) -> float:
+    """σ Φ⁻¹(p), a little less than that; 0 for p <= 1/2. Φ⁻¹ is known to about 1e-15, and 2^-30 is taken off."""
+    return sigma * NormalDist().inv_cdf(probability) * (1 - 2.0**-30) if probability > 0.5 else 0.0

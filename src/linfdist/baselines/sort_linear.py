@@ -1,0 +1,160 @@
+"""Layers of sorted sums of distances (Zhang et al., NeurIPS 2022), which ℓ∞-dist layers are a special case of."""
+
+import math
+from fractions import Fraction
+
+import torch
+from torch import Tensor, nn
+
+from ..nn import Box, DistLinear, LipschitzModule, Readout, Rounding
+from ..nn.base import Shape
+from ..nn.dist_linear import distance_rounding
+from ..nn.readout import Lead, Leads, Proves, largest_alone, lead_of
+from ..nn.rounding import FLUSHED, gamma, widened
+from ..numbers import round_up
+from ..ops.dist import dist
+from .sorted_sum import geometric, sorted_sum, sorted_sum_box
+
+TERMS = 10  # of a sum: what follows weighs (1 − q)^10
+SAME = 32  # images that lose the same inputs in training: if each lost its own, each would need its own weights
+LEAST = 2.0**-60  # of the weights of a sum, so that products with them are as harmless as sums
+
+
+class SortLinear(LipschitzModule):
+    """y[k] = Σ_j c[j] · (the j-th largest of |x[i] − w[k, i]|) (+ b[k]), with the weights c of `geometric`.
+
+    x (B, in_features) -> (B, out_features). All c are positive and their sum is at most 1, so the layer is 1-Lipschitz
+    in ℓ∞: each of the sorted distances is. keep is q of `geometric`; terms: how many distances are summed up, and the
+    network that is certified is the one with so many. At q = 1 this is a `DistLinear`, and a layer starts as one does.
+    """
+
+    absorbs_flushes = True
+    holds_distances = True
+    bias: nn.Parameter | None
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        keep: float,
+        terms: int = TERMS,
+        bias: bool = False,
+        identity_init: bool = False,
+    ) -> None:
+        super().__init__()
+        if not 0 < keep <= 1:
+            raise ValueError(f"keep = {keep!r}: must be more than 0 and at most 1, the part of the inputs to keep")
+        if not 1 <= terms <= 64:
+            raise ValueError(f"terms = {terms!r}: must be between 1 and 64, the number of distances in a sum")
+        self.keep, self.shares = keep, geometric(keep, terms) if keep < 1 else (1.0,)
+        if self.shares[-1] < LEAST:
+            raise ValueError(f"keep = {keep!r} and terms = {terms!r}: the last terms weigh nothing, take fewer of them")
+        start = DistLinear(in_features, out_features, bias, identity_init)
+        self.weight = start.weight
+        self.register_parameter("bias", start.bias)
+
+    @property
+    def lipschitz(self) -> float:
+        """The sum of the weights c, rounded up."""
+        return round_up(sum(map(Fraction, self.shares), Fraction(0)))
+
+    def forward(self, x: Tensor, p: float | Tensor = math.inf) -> Tensor:
+        """At a finite p the ℓp distance to all inputs: attacks take gradients of it."""
+        y = sorted_sum(x, self.weight, self.shares) if float(p) == math.inf else dist(x, self.weight, p)
+        return y if self.bias is None else y + self.bias
+
+    def dropped(self, x: Tensor, p: float, generator: torch.Generator) -> Tensor:
+        """The ℓp distance in inputs of which each is kept with probability q. It is what training differentiates.
+
+        The j-th largest distance is the largest that is kept with probability q (1 − q)^(j − 1): at p = inf the
+        expectation is the layer itself, but for the terms that it leaves out.
+        """
+        parts = []
+        for few in x.split(SAME):
+            kept = (torch.rand(x.shape[1], generator=generator) < self.keep).nonzero()[:, 0].to(x.device)
+            parts.append(dist(few[:, kept], self.weight[:, kept], p))
+        y = torch.cat(parts)
+        return y if self.bias is None else y + self.bias
+
+    def forward_box(self, box: Box) -> Box:
+        """Tight for each neuron, but for a slack.
+
+        An executed output has a relative error of at most K + 3 roundings, and so has each bound here, besides what
+        underflows; inputs outside of the box by so much as flushing may cost move an output by no more than that.
+        """
+        precision = torch.finfo(box.lower.dtype)
+        near, far = (side.double() for side in sorted_sum_box(box, self.weight, self.shares))
+        bias = torch.zeros_like(near[:1]) if self.bias is None else self.bias.detach().double()
+        errors = gamma(4 * (len(self.shares) + 3), precision.eps / 2)
+        slack = errors * (far + bias.abs()) + 3 * FLUSHED * precision.tiny
+        return widened(near + bias, far + bias, slack, box.lower.dtype)
+
+    def output_shape(self, shape: Shape) -> Shape:
+        return (*shape[:-1], len(self.weight))
+
+    def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
+        """One subtraction, then K products and sums, and a bias; what underflows is less than another rounding."""
+        reach = max(distance_rounding(self.weight, self.bias, size, unit).size, Fraction(1))
+        error = (len(self.shares) + 3) * unit * reach
+        return Rounding(reach + error, reach + error, error)
+
+    def check(self, name: str) -> None:
+        if not all(LEAST <= share <= 1 for share in self.shares):
+            raise ValueError(f"{name}.shares = {self.shares!r:.80}: must be positive numbers of at most 1")
+
+    def terms(self, shape: Shape) -> int:
+        return self.weight.numel()
+
+    def elements(self, shape: Shape) -> int:
+        return max(math.prod(shape), len(self.weight) * len(self.shares))
+
+    def extra_repr(self) -> str:
+        outputs, inputs = self.weight.shape
+        return f"{inputs}, {outputs}, keep={self.keep}, terms={len(self.shares)}, bias={self.bias is not None}"
+
+
+class NearestSorted(Readout):
+    """z = −(sorted sum + b): the class whose neuron is nearest wins. x (B, in_features) -> (B, classes)."""
+
+    absorbs_flushes = True
+    holds_distances = True
+
+    def __init__(self, in_features: int, classes: int, keep: float, terms: int = TERMS) -> None:
+        super().__init__()
+        self.neurons = SortLinear(in_features, classes, keep, terms, bias=True)
+
+    @property
+    def classes(self) -> int:
+        return len(self.neurons.weight)
+
+    @property
+    def lipschitz(self) -> float:
+        return self.neurons.lipschitz
+
+    def forward(self, x: Tensor, p: float | Tensor = math.inf) -> Tensor:
+        return -self.neurons(x, p)
+
+    def bounds(self) -> Proves:
+        def proves(box: Box, best: Tensor, off: float) -> Tensor:
+            return largest_alone(self._logits(box), best, off)
+
+        return proves
+
+    def leads(self) -> Leads:
+        def leads(box: Box, best: Tensor, off: float) -> Lead:
+            return lead_of(self._logits(box), best, off)
+
+        return leads
+
+    def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
+        return self.neurons.rounding(size, unit)
+
+    def terms(self, shape: Shape) -> int:
+        return self.neurons.terms(shape)
+
+    def elements(self, shape: Shape) -> int:
+        return self.neurons.elements(shape)
+
+    def _logits(self, box: Box) -> Box:
+        lower, upper = self.neurons.forward_box(box)
+        return Box(-upper, -lower)

@@ -1,0 +1,117 @@
+"""The sorted sum of distances: Σ c[k] · (k-th largest of |x − w|), its gradient and its bounds over boxes."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from ..nn import Box
+
+TILE = 1 << 13  # pairs of a sample and a neuron at a time: their largest distances stay in the cache
+
+
+def geometric(keep: float, terms: int) -> tuple[float, ...]:
+    """The weights c[k] = q (1 − q)^(k−1) / (1 − (1 − q)^K) for k = 1, …, K: floats of 24 bits whose sum is at most 1.
+
+    They are those of the expectation of the largest distance while each input is kept with probability q = keep, cut
+    off after K = terms. Rounded down, each of them is exact in float32 and float64.
+    """
+    whole = 1 - (1 - keep) ** terms
+    exact = (keep * (1 - keep) ** k / whole * (1 - 2.0**-40) for k in range(terms))
+    parts = (math.frexp(share) for share in exact)
+    return tuple(math.ldexp(math.floor(math.ldexp(mantissa, 24)), power - 24) for mantissa, power in parts)
+
+
+def sorted_sum(x: Tensor, w: Tensor, shares: Sequence[float]) -> Tensor:
+    """y[b, o] = Σ_k shares[k] · (the k-th largest of |x[b, i] − w[o, i]| over i). x (B, I), w (O, I) -> (B, O).
+
+    Where there are fewer inputs than shares, the missing distances count 0. Gradient: shares[k] sign(x − w) at the k-th
+    largest; inputs that tie get the mean of their shares; no second derivative. Never more than a few tiles of memory,
+    but for the K distances of each y while gradients are wanted. NaN propagates.
+    """
+    y: Tensor = SortedSum.apply(x, w, tuple(shares))
+    return y
+
+
+class SortedSum(Function):
+    """Keeps the largest distances of each pair of a sample and a neuron for the gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor, shares: tuple[float, ...]) -> Tensor:
+        parts = []
+        ctx.shares, ctx.largest = shares, []
+        for few in _tiles(x, w):
+            largest = _largest(few, w, len(shares), lambda value, weight: (value - weight).abs_())
+            parts.append(_weigh(largest, shares))
+            if any(ctx.needs_input_grad[:2]):
+                ctx.largest.append(largest)
+        ctx.save_for_backward(x, w)
+        return torch.cat(parts) if parts else x.new_zeros(0, len(w))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        x, w = ctx.saved_tensors
+        shares = x.new_tensor(ctx.shares).view(-1, 1, 1)
+        turned, dw, dx = w.T.contiguous(), torch.zeros_like(w.T), []
+        for few, up, largest in zip(_tiles(x, w), grad.split(_rows(w)), ctx.largest, strict=True):
+            slopes = torch.empty_like(few)
+            for i, weight in enumerate(turned):
+                apart = few[:, i, None] - weight  # (b, O)
+                ranks = apart.abs() == largest  # (K, b, O)
+                share = (ranks * shares).sum(0) / ranks.sum(0).clamp_(min=1)
+                push = share.mul_(apart.sign()).mul_(up)
+                slopes[:, i] = push.sum(1)
+                dw[i] -= push.sum(0)
+            dx.append(slopes)
+        return torch.cat(dx) if dx else torch.zeros_like(x), dw.T, None
+
+
+def sorted_sum_box(box: Box, w: Tensor, shares: Sequence[float]) -> Box:
+    """The smallest and the largest `sorted_sum` over a box (B, I), as computed: the k-th largest distance can only grow
+    while each of the distances does, and so can the sum, as no share is negative.
+    """
+    lower, upper = [], []
+    for low, high in zip(_tiles(box.lower, w), _tiles(box.upper, w), strict=True):
+        ends = torch.stack([low, high])  # (2, b, I)
+        near = _largest(ends, w, len(shares), lambda x, w: torch.maximum(x[0] - w, w - x[1]).clamp_(min=0.0))
+        far = _largest(ends, w, len(shares), lambda x, w: torch.maximum(x[1] - w, w - x[0]))
+        lower.append(_weigh(near, shares))
+        upper.append(_weigh(far, shares))
+    nothing = box.lower.new_zeros(0, len(w))
+    return Box(torch.cat(lower) if lower else nothing, torch.cat(upper) if upper else nothing)
+
+
+def _rows(w: Tensor) -> int:
+    return max(1, TILE // max(1, len(w)))
+
+
+def _tiles(x: Tensor, w: Tensor) -> Iterator[Tensor]:
+    """The samples (B, I), a few at a time; none if there are none."""
+    return (few for few in x.split(_rows(w)) if len(few))
+
+
+def _largest(x: Tensor, w: Tensor, count: int, term: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """The `count` largest of term(x[..., i], w[o, i]) >= 0 over i, in order: (count, b, O). x (..., b, I).
+
+    A number v that enters the sorted list t takes its place by t[k] <- median of t[k], v and t[k−1].
+    """
+    found = x.new_zeros(count + 1, x.shape[-2], len(w))
+    found[0] = torch.inf
+    other = found.clone()
+    for i, weight in enumerate(w.T.contiguous()):
+        torch.clamp(term(x[..., i, None], weight)[None], found[1:], found[:-1], out=other[1:])
+        found, other = other, found
+    return found[1:]
+
+
+def _weigh(largest: Tensor, shares: Sequence[float]) -> Tensor:
+    """Σ shares[k] · largest[k]: (b, O). Products and sums one after another, so that no order is left open."""
+    y = largest[0] * shares[0]
+    for each, share in zip(largest[1:], shares[1:], strict=True):
+        y = y + each * share
+    return y
