@@ -35,6 +35,8 @@ class ZonotopeBounds:
         """(b, classes) float64: lower bounds of z[best] − z[j] over the boxes; infinity at the best class itself, and
         −infinity where nothing is known. pixels: (b, C, H, W), in the network's precision; best: (b,).
         """
+        if not len(best):
+            return torch.empty(0, self.network.classes, dtype=torch.float64, device=best.device)
         sides = zip(pixels.lower.split(self.few), pixels.upper.split(self.few), best.split(self.few), strict=True)
         apart = torch.cat([self._leads(Box(low, high), some) for low, high, some in sides])
         return apart.where(apart.isfinite(), -torch.inf).scatter(1, best[:, None], torch.inf)

@@ -72,7 +72,7 @@ def largest_of(worth: Tensor, room: int) -> Tensor:
 def with_terms(zonotope: Zonotope, own: Tensor) -> Zonotope:
     """The same zonotope, where new error terms take over the spread of the coordinates `own` (b, *shape): bool."""
     centre, terms, spread, room = zonotope
-    count = int(own.flatten(1).sum(1).amax()) if len(own) else 0
+    count = int(own.flatten(1).sum(1).amax())
     place = own.flatten(1).byte().topk(count, dim=1).indices  # (b, count), where samples with fewer have some others
     height = spread.where(own, 0.0).flatten(1).gather(1, place)
     fresh = height.new_zeros(*place.shape, spread[0].numel()).scatter(2, place[:, :, None], height[:, :, None])

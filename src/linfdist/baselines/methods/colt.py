@@ -66,7 +66,10 @@ class COLT(Method):
     @staticmethod
     def place(network: PixelNet, stage: Stage) -> tuple[int, int, float]:
         """How many bends are frozen, how many will be at last, and the weight of this stage against the one before."""
-        last = max(1, sum(layer.bends for layer in network.body) - 1)
+        bends = sum(layer.bends for layer in network.body)
+        if not bends:
+            raise TypeError(f"COLT freezes the layers below a bend, but there is no bend in {type(network).__name__}")
+        last = max(1, bends - 1)
         progress = stage.done * (last + 1)
         frozen = min(int(progress), last)
         return frozen, last, min(1.0, (progress - frozen) / MIX)
