@@ -17,7 +17,7 @@ from linfdist.models.rounding import flush_error, rounding_error
 
 from .nets import cnn, mlp, pixels
 
-METHODS = ("margin", "box", "crown-ibp", "crown", "fast-lin")
+METHODS = ("margin", "box", "crown-ibp", "crown", "fast-lin", "zonotope")
 
 
 @pytest.mark.parametrize("make", [mlp, cnn])
@@ -176,7 +176,7 @@ def test_files_that_lie_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(("dtype", "large", "denormal"), [(torch.float32, 1e36, 1e-39), (torch.float64, 1e305, 1e-308)])
-@pytest.mark.parametrize("method", ["margin", "box", "crown"])
+@pytest.mark.parametrize("method", ["margin", "box", "crown", "zonotope"])
 def test_denormal_weights_that_a_thread_may_flush_are_worth_what_they_multiply(dtype, large, denormal, method):
     """Kept, they decide the class; flushed, they are 0: an image that either thread may get has no certificate."""
     net = ReLUNet((1, 1, 1), 2, [0.0], 1.0, hidden=[16]).to(dtype).eval()

@@ -101,7 +101,7 @@ def test_bounds_of_training_are_those_of_certificates_without_slack():
                     assert (bare[~others].abs() < 1e-4).all()  # the label's own difference
 
 
-@pytest.mark.parametrize("method", ["ibp", "crown-ibp", "crown-ibp-fused"])
+@pytest.mark.parametrize("method", ["ibp", "crown-ibp", "crown-ibp-fused", "diffai"])
 @pytest.mark.parametrize("beta", [0.0, 0.5, 1.0])
 @torch.no_grad()
 def test_the_worst_case_is_above_every_image_of_the_ball(method, beta):

@@ -190,7 +190,7 @@ def test_float64_networks(net):
 
 def test_one_method_more_is_refused():
     with pytest.raises(
-        ValueError, match=r"'alpha-crown': must be one of margin, box, crown-ibp, crown, fast-lin, milp"
+        ValueError, match=r"'alpha-crown': must be one of margin, box, crown-ibp, crown, fast-lin, zonotope, milp"
     ):
         ld.certify(random_net(0), images(1), None, method="alpha-crown")
     with pytest.raises(TypeError, match="a NearestClass has no linear bounds, so method 'box' is the best there is"):

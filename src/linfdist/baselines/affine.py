@@ -9,11 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ..nn import Box, Forms, LipschitzModule, Rounding
+from ..nn import Box, Forms, LipschitzModule, Rounding, Zonotope
 from ..nn.base import Shape
 from ..nn.forms import OWN, lowered, times
 from ..nn.products import check_products
 from ..nn.rounding import FLUSHED, gamma, largest, widened
+from ..nn.zonotopes import mapped, samples_at_once, size_of
 
 
 class Affine(LipschitzModule):
@@ -84,6 +85,16 @@ class Affine(LipschitzModule):
             size, executed = self._sizes(Box(box.lower.to(dtype), box.upper.to(dtype)), torch.finfo(box.lower.dtype))
         pulled = self.transposed(forms.weight, weight, tuple(box.lower.shape[1:]))
         return lowered(forms, pulled, times(forms, bias), size, executed)
+
+    def forward_zonotope(self, zonotope: Zonotope, box: Box) -> Zonotope:
+        dtype, shape = zonotope.centre.dtype, tuple(zonotope.centre.shape[1:])
+        weight, bias = self.weight.to(dtype), self.spread_bias.to(dtype)
+        with torch.no_grad():
+            furthest = size_of(zonotope)
+            size, executed = self._sizes(Box(-furthest, furthest), torch.finfo(box.lower.dtype))
+            slack = executed + OWN * (self.inputs + 64) * size
+        spread, few = self.product(zonotope.spread, weight.abs()), samples_at_once(self.elements(shape))
+        return mapped(zonotope, lambda x: self.product(x, weight), bias, spread, slack, few)
 
     def _sizes(self, box: Box, precision: torch.finfo) -> tuple[Tensor, Tensor]:
         """(b, *output_shape) each: Σ|wᵢ xᵢ| + |b| over the box, and how far an executed output is from the exact one;

@@ -12,6 +12,7 @@ from torch import Tensor
 from ..models import PixelNet
 from ..nn import Box, Stack
 from ..nn.forms import forms_of, leads_of, lowest
+from ..nn.zonotopes import lowest_over, zonotope_of
 
 
 def intervals(body: Stack, pixels: Box) -> list[Box]:
@@ -60,3 +61,14 @@ class Bounds:
     def linear_margins(self, y: Tensor) -> Tensor:
         """Lower bounds (B, classes) of z[y] − z[j], 0 at the label, by lines back to the pixels."""
         return self.by_lines(*self.leads(y)).view(len(y), -1)
+
+    def zonotope_margins(self, y: Tensor, worth: Tensor, room: int) -> Tensor:
+        """Lower bounds (B, classes) of z[y] − z[j], 0 at the label, by hybrid zonotopes, cut down to intervals.
+
+        There are error terms for the `room` pixels of each image that are `worth` (B, C, H, W) most, and no others.
+        """
+        weight, row = self.leads(y)
+        zonotope = zonotope_of(self.boxes[0], room, weight.dtype, worth)
+        zonotope, box = self.network.body.zonotope_and_box(zonotope, self.boxes[0], bare=True)
+        forms = self.network.readout.pull_back(forms_of(weight, row), box)
+        return torch.maximum(lowest_over(forms, zonotope), lowest(forms, box)).view(len(y), -1)

@@ -4,13 +4,12 @@ import torch
 from torch import Tensor
 
 from ..nn import Box, Stack
-from .relu import chord
 
 
 def by_parallel_lines(body: Stack, pixels: Box, draws: int = 0, generator: torch.Generator | None = None) -> list[Box]:
     """Boxes of the inputs of all layers, and of the features; those of ReLUs by the dual bound of Wong & Kolter (2018).
 
-    Between parallel lines, a ReLU is y = s x + t/2 ± t/2, with the slope s and the height t of its chord: all that is
+    Between parallel lines, a ReLU is y = s x + t/2 ± t/2, with the slope s and the height t of its band: all that is
     computed is linear in as many unknowns of [−1, 1] as there are pixels and ReLUs so far. A box reaches from its
     middle as far as the ℓ1 norm of the coefficients. They are kept one by one if draws = 0; that is for small networks.
     Else, so many sums of them with random weights, drawn from a Cauchy distribution, are kept in their place: the
@@ -28,7 +27,7 @@ def by_parallel_lines(body: Stack, pixels: Box, draws: int = 0, generator: torch
                 size = unknowns.abs()
                 norm = size.movedim(1, -1).median(-1).values if draws else size.sum(1)
                 found[-1] = Box(middle - norm, middle + norm)
-            slope, height = chord(found[-1])
+            slope, height = layer.band(found[-1])
             middle, bent = slope * middle + height / 2, True
             unknowns, fresh = slope[:, None] * unknowns, _unknowns(height / 2, draws, generator)
             unknowns = unknowns + fresh if draws else torch.cat([unknowns, fresh], 1)

@@ -9,7 +9,11 @@ import torch
 
 @dataclass(frozen=True)
 class Stage:
-    """The settings of one step. share: how much of the ramp is over, from 0 to 1; target: the radius at its end."""
+    """The settings of one step.
+
+    share: how much of the ramp is over, from 0 to 1; target: eps after the ramp; done: the share of the training after
+    the warm-up that is over.
+    """
 
     epoch: float
     eps: float
@@ -20,6 +24,7 @@ class Stage:
     step: int = 0
     share: float = 1.0
     target: float = 0.0
+    done: float = 0.0
 
     def generator(self, stream: str) -> torch.Generator:
         """For what is drawn at random in this step: determined by the seed, the step and the name of the stream."""
@@ -76,7 +81,8 @@ class Plan:
         lr = self.lr * 0.5 * (1 + math.cos(math.pi * rest))
         (k0, k1), (b0, b1) = self.kappa, self.beta
         kappa, beta = k0 + (k1 - k0) * share, b0 + (b1 - b0) * share
-        return Stage(epoch, self.eps * share, kappa, beta, lr, self.seed, step, share, self.eps)
+        done = _clip((epoch - self.warm_up) / (self.epochs - self.warm_up)) if self.epochs > self.warm_up else 0.0
+        return Stage(epoch, self.eps * share, kappa, beta, lr, self.seed, step, share, self.eps, done)
 
 
 def _clip(fraction: float) -> float:

@@ -6,20 +6,11 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
-from ..nn import Box, Forms, LipschitzModule, Rounding
+from ..nn import Box, Forms, LipschitzModule, Rounding, Zonotope
 from ..nn.base import Shape
 from ..nn.forms import OWN, UNDERFLOW
-from ..nn.rounding import FLUSHED, UP
-
-
-def chord(box: Box) -> tuple[Tensor, Tensor]:
-    """The slope s and the height t of the lowest line with max(x, 0) <= s x + t on the box; see `ReLU.pull_back`."""
-    lower, upper = box
-    mixed = (lower < 0) & (upper > 0)
-    slope = torch.where(mixed, upper / (upper - lower).where(mixed, 1.0), (lower >= 0).to(lower.dtype))
-    slope = slope + 0.0 * (lower + upper)  # bounds that are not finite prove nothing
-    height = torch.maximum(-slope * lower, (1 - slope) * upper).clamp(min=0.0) * UP
-    return slope, height.where(mixed, 0.0)
+from ..nn.rounding import UP
+from ..nn.zonotopes import flushed, largest_of, size_of, with_terms
 
 
 class ReLU(LipschitzModule):
@@ -49,7 +40,7 @@ class ReLU(LipschitzModule):
         """
         dtype = forms.weight.dtype
         lower, upper = (side.to(dtype) for side in box)
-        above, height = chord(Box(lower, upper))
+        above, height = self.band(Box(lower, upper))
         below = above if forms.parallel else above.where(above * (1 - above) == 0, (above > 0.5).to(dtype))
         up, down = forms.weight.clamp(min=0.0), forms.weight.clamp(max=0.0)
         weight = up * below[forms.row] + down * above[forms.row]
@@ -59,6 +50,36 @@ class ReLU(LipschitzModule):
             terms = OWN * (weight[0].numel() + 64) if len(weight) else 0.0
             lost = terms * (moved.abs() + forms.offset.abs()) + UNDERFLOW
             lost = lost + OWN * (weight.abs() * furthest[forms.row]).flatten(1).sum(1)  # of the products above
-            flushed = FLUSHED * torch.finfo(box.lower.dtype).tiny
-            lost = lost + flushed * forms.weight.abs().flatten(1).sum(1)  # inputs outside of the box
+            lost = lost + flushed(box) * forms.weight.abs().flatten(1).sum(1)  # inputs outside of the box
         return forms._replace(weight=weight, offset=forms.offset + moved - lost)
+
+    def forward_zonotope(self, zonotope: Zonotope, box: Box) -> Zonotope:
+        """y = s x + t (1 + η) / 2 with |η| <= 1 and s, t as above (DeepZ, Singh et al., 2018): η is a new error term.
+
+        Where there is no room for one, it goes to the spread, which only adds up: there the slope is 0, a plain
+        interval, or 1, whichever leaves less (hSwitch, Mirman et al., 2018).
+        """
+        lower, upper = (side.to(zonotope.centre.dtype) for side in box)
+        slope, height = self.band(Box(lower, upper))
+        own = largest_of(height, zonotope.room - zonotope.terms.shape[1])
+        slope = slope.where(own | (height == 0), (slope > 0.5).to(slope))
+        height = highest(slope, lower, upper)
+        with torch.no_grad():
+            lost = OWN * (slope * size_of(zonotope) + height) + flushed(box)
+        centre, terms = slope * zonotope.centre + height / 2, slope[:, None] * zonotope.terms
+        spread = (slope * zonotope.spread + height / 2 + lost) * UP
+        return with_terms(zonotope._replace(centre=centre, terms=terms, spread=spread), own)
+
+    def band(self, box: Box) -> tuple[Tensor, Tensor]:
+        """The chord of each ReLU, and its height; NaN, which proves nothing, if an end is not finite."""
+        lower, upper = box
+        mixed = (lower < 0) & (upper > 0)
+        slope = torch.where(mixed, upper / (upper - lower).where(mixed, 1.0), (lower >= 0).to(lower.dtype))
+        slope = slope + 0.0 * (lower + upper)
+        return slope, highest(slope, lower, upper)
+
+
+def highest(slope: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
+    """Bounds of max(x, 0) − slope x over [lower, upper], for a slope of [0, 1]; 0 where the sign of x is known."""
+    height = torch.maximum(-slope * lower, (1 - slope) * upper).clamp(min=0.0) * UP
+    return height.where((lower < 0) & (upper > 0), 0.0)

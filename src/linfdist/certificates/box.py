@@ -1,6 +1,7 @@
 """The ε-ball as a box of floats, pushed through the layers: bounds of the network as executed."""
 
 from abc import abstractmethod
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -8,6 +9,7 @@ from torch import Tensor
 from ..models import PixelNet
 from ..nn import Box
 from ..nn.readout import Proves
+from ..nn.rounding import FLUSHED
 from .chunks import rows_at_once
 from .proof import Proof
 
@@ -51,3 +53,25 @@ class BoxProof(BallProof):
     def _proves(self, rows: Tensor, eps: Tensor) -> Tensor:
         features = self.network.features_box(ball(self.x[rows], eps))  # (b, F) each
         return self.bounds(features, self.prediction[rows], self.off)
+
+
+class LeadBounds(Protocol):
+    """Lower bounds of by how much a class leads over boxes of pixels."""
+
+    def leads(self, pixels: Box, best: Tensor) -> Tensor:
+        """(b, classes) float64: bounds of z[best] − z[j]; infinity at the best class, −infinity if nothing is known."""
+
+
+class LeadProof(BallProof):
+    """The class is proved where its logit leads all others."""
+
+    def __init__(self, network: PixelNet, x: Tensor, prediction: Tensor, bounds: LeadBounds, off: float) -> None:
+        super().__init__(network, x, prediction, off)
+        self.bounds = bounds
+        self.known = off <= FLUSHED * torch.finfo(x.dtype).tiny  # else boxes may be off by more than layers allow for
+
+    def _proves(self, rows: Tensor, eps: Tensor) -> Tensor:
+        if not self.known:
+            return torch.zeros_like(rows, dtype=torch.bool)
+        leads = self.bounds.leads(ball(self.x[rows], eps), self.prediction[rows])
+        return (leads > 2 * self.off).all(1)

@@ -20,21 +20,23 @@ from ..eps import in_words, parse_eps
 from ..models import PixelNet, as_network
 from ..models.rounding import flush_error, rounding_error
 from ..numbers import down, round_down, round_up
-from .box import BoxProof
+from .box import BoxProof, LeadBounds, LeadProof
 from .checks import check_eps, check_images, check_labels, check_network, check_plain
 from .chunks import rows_at_once
 from .device import on_device
-from .linear import LinearBounds, LinearProof
+from .linear import LinearBounds
 from .margin import FeatureMargin, LogitMargin
 from .proof import Proof, largest_of
 from .radius import largest_proved
+from .zonotope import ZonotopeBounds
 
-METHODS = ("margin", "box", "crown-ibp", "crown", "fast-lin", "milp")
+METHODS = ("margin", "box", "crown-ibp", "crown", "fast-lin", "zonotope", "milp")
 COLUMNS = ("prediction", "radius", "certified", "margin_radius")  # the tensors of a certificate
-LINEAR = {  # what is tried after the box, as (through, parallel) of `LinearBounds`
-    "crown-ibp": [(False, False)],
-    "crown": [(False, False), (True, False)],
-    "fast-lin": [(True, True)],
+AFTER_BOX: dict[str, Callable[[PixelNet], list[LeadBounds]]] = {  # what is tried after the box
+    "crown-ibp": lambda network: [LinearBounds(network, False)],
+    "crown": lambda network: [LinearBounds(network, False), LinearBounds(network, True)],
+    "fast-lin": lambda network: [LinearBounds(network, True, parallel=True)],
+    "zonotope": lambda network: [ZonotopeBounds(network)],
 }
 Eps = str | float | Fraction | Tensor
 Samples = Tensor | NDArray[Any]
@@ -142,7 +144,7 @@ def certify(
     method: "margin" (Fact 3.6: one forward pass; with an MLP on top, Section 6), "box" (Appendix B: intervals through
         all layers, never weaker than the margin on plain nets), or "milp" (tiny plain nets: the exact radius to about
         1e-5, every bound checked apart from the solver). For conventional networks (`linfdist.baselines`) also linear
-        bounds, each never weaker than the box: "crown-ibp" (about as fast), "crown" and "fast-lin" (slow).
+        bounds, each never weaker than the box: "crown-ibp" (about as fast), "crown", "fast-lin" and "zonotope" (slow).
     radii: if False, the largest radius is not searched for: one pass only, and `radius` is what that pass proves.
     device: where to compute, such as "cuda" or "cpu", see `devices.choose`; by default where the model is. The model
         stays where it is, and the results come to where x is. They are about the network as executed on that device.
@@ -267,7 +269,7 @@ def _look(network: PixelNet, method: str) -> Callable[[Tensor], list[Proof]]:
         raise TypeError(f"method 'milp' is for networks of distances only, not for {type(network).__name__}")
     bounds = network.readout.bounds() if own is None or method != "margin" else None
     off = flush_error(network, error) if method != "margin" else 0.0
-    linear = [LinearBounds(network, through, parallel) for through, parallel in LINEAR.get(method, [])]
+    after = AFTER_BOX[method](network) if method in AFTER_BOX else []
 
     def look(x: Tensor) -> list[Proof]:
         first: Proof
@@ -280,7 +282,7 @@ def _look(network: PixelNet, method: str) -> Callable[[Tensor], list[Proof]]:
             return [first]
         assert bounds is not None
         proofs: list[Proof] = [first, BoxProof(network, x, first.prediction, bounds, off)]
-        proofs += [LinearProof(network, x, first.prediction, each, off) for each in linear]
+        proofs += [LeadProof(network, x, first.prediction, each, off) for each in after]
         return [*proofs, MilpProof(network, x, first.prediction)] if method == "milp" else proofs
 
     return look

@@ -6,8 +6,7 @@ from torch import Tensor
 from ..models import PixelNet
 from ..nn import Box, Forms
 from ..nn.forms import BLOCK, LARGEST, forms_of, leads_of, lowest
-from ..nn.rounding import FLUSHED, widened
-from .box import BallProof, ball
+from ..nn.rounding import widened
 
 
 class LinearBounds:
@@ -55,7 +54,7 @@ class LinearBounds:
                 if through and bent:
                     found[-1] = self._tightened(found)
                 bent = True
-            found.append(_ordinary(layer.forward_box(found[-1])))
+            found.append(ordinary(layer.forward_box(found[-1])))
         return found
 
     def _tightened(self, boxes: list[Box]) -> Box:
@@ -82,21 +81,6 @@ class LinearBounds:
         return max(1, BLOCK // self.network.elements())
 
 
-def _ordinary(box: Box) -> Box:
+def ordinary(box: Box) -> Box:
     """The box, with NaN in place of bounds that are beyond what forms can be taken of."""
     return Box(*(side.where(side.abs() < LARGEST, torch.nan) for side in box))
-
-
-class LinearProof(BallProof):
-    """The class is proved where its logit leads all others by linear bounds."""
-
-    def __init__(self, network: PixelNet, x: Tensor, prediction: Tensor, bounds: LinearBounds, off: float) -> None:
-        super().__init__(network, x, prediction, off)
-        self.bounds = bounds
-        self.known = off <= FLUSHED * torch.finfo(x.dtype).tiny  # else boxes may be off by more than forms allow for
-
-    def _proves(self, rows: Tensor, eps: Tensor) -> Tensor:
-        if not self.known:
-            return torch.zeros_like(rows, dtype=torch.bool)
-        leads = self.bounds.leads(ball(self.x[rows], eps), self.prediction[rows])
-        return (leads > 2 * self.off).all(1)

@@ -38,8 +38,8 @@ def certify(
         str,
         typer.Option(
             metavar="|".join(METHODS),
-            help="margin: fastest; box: never weaker; crown-ibp, crown, fast-lin: tighter, ReLU networks only; "
-            "milp: exact, tiny plain networks only.",
+            help="margin: fastest; box: never weaker; crown-ibp, crown, fast-lin, zonotope: tighter, ReLU networks "
+            "only; milp: exact, tiny plain networks only.",
         ),
     ] = "box",
     json_file: Annotated[

@@ -1,6 +1,6 @@
 """Layers and readouts of ℓ∞-dist nets: each knows its Lipschitz constant, its rounding, and maps points and boxes."""
 
-from .base import Box, Contract, Forms, LipschitzModule, Rounding
+from .base import Box, Contract, Forms, LipschitzModule, Rounding, Zonotope
 from .center_crop import CenterCrop
 from .clip import Clip
 from .dist_conv import DistConv2d
@@ -39,4 +39,5 @@ __all__ = [
     "ScaledLinear",
     "Stack",
     "View",
+    "Zonotope",
 ]

@@ -36,6 +36,20 @@ class Forms(NamedTuple):
     parallel: bool = False
 
 
+class Zonotope(NamedTuple):
+    """For each sample of a batch, all y with |y − centre − Σ e[k] terms[k]| <= spread for some |e[k]| <= 1.
+
+    centre, spread: (b, *shape); terms: (b, K, *shape), the error terms, which tell how coordinates hang together. The
+    spread is the interval part of a hybrid zonotope (Mirman et al., 2018): whatever each coordinate does on its own.
+    room: how many error terms there may be; what is left over goes to the spread.
+    """
+
+    centre: Tensor
+    terms: Tensor
+    spread: Tensor
+    room: int
+
+
 class Rounding(NamedTuple):
     """What floating point does to the outputs of a layer, for all inputs of a given size.
 
@@ -155,6 +169,22 @@ class LipschitzModule(Contract):
         taken off the offsets: float64 for proofs; for training, float32 will do. See docs/certificates.md.
         """
         raise TypeError(f"a {type(self).__name__} has no linear bounds, so method 'box' is the best there is for it")
+
+    def forward_zonotope(self, zonotope: Zonotope, box: Box) -> Zonotope:
+        """Map a zonotope that holds the inputs to one that holds the outputs, for inputs that lie in the box as well.
+
+        If x is in the box, and in the zonotope with error coefficients e, then `forward(x)` as computed, with its
+        rounding, is in the result with the same coefficients e, and any of those that are new. The arithmetic is done
+        in the precision of the zonotope, as in `pull_back`.
+        """
+        raise TypeError(f"a {type(self).__name__} does not map zonotopes, so method 'box' is the best there is for it")
+
+    def band(self, box: Box) -> tuple[Tensor, Tensor]:
+        """Slope and height of a band: over the box, each output lies between slope · x and slope · x + height.
+
+        For layers that bend. Without slack for rounding in x: for training, and with more slack for proofs.
+        """
+        raise TypeError(f"a {type(self).__name__} does not bend within a band of straight lines")
 
     def fold(self, folded: Folded) -> None:
         """Add the layer to a network in pixels and float64, from which integer networks and programs are made."""

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from ..numbers import round_up
-from .base import Box, Forms, Graph, LipschitzModule, Rounding, Shape
+from .base import Box, Forms, Graph, LipschitzModule, Rounding, Shape, Zonotope
 from .folded import Folded
-from .forms import lowered, times
-from .rounding import gamma, largest
+from .forms import OWN, lowered, times
+from .rounding import FLUSHED, gamma, largest
+from .zonotopes import mapped, samples_at_once, size_of
 
 
 class Normalize(LipschitzModule):
@@ -67,11 +68,25 @@ class Normalize(LipschitzModule):
 
     def pull_back(self, forms: Forms, box: Box) -> Forms:
         """A form divided by std; the two rounded operations of `forward` err by γ₃ of (|x| + |mean|) / std."""
-        precision, dtype = torch.finfo(box.lower.dtype), forms.weight.dtype
+        dtype = forms.weight.dtype
         mean, std = self.mean.to(dtype), self.std.to(dtype)
-        size = (torch.maximum(box.lower.abs(), box.upper.abs()).to(dtype) + mean.abs()) / std
-        executed = gamma(3, precision.eps / 2) * size + 4 * precision.tiny * (1 + 1 / std)
+        furthest = torch.maximum(box.lower.abs(), box.upper.abs()).to(dtype)
+        size, executed = self._sizes(furthest, torch.finfo(box.lower.dtype))
         return lowered(forms, forms.weight / std, times(forms, -mean / std), size, executed)
+
+    def forward_zonotope(self, zonotope: Zonotope, box: Box) -> Zonotope:
+        dtype = zonotope.centre.dtype
+        mean, std = self.mean.to(dtype), self.std.to(dtype)
+        size, executed = self._sizes(size_of(zonotope), torch.finfo(box.lower.dtype))
+        few = samples_at_once(zonotope.centre[0].numel())
+        slack = executed + OWN * 64 * size
+        return mapped(zonotope, lambda x: x / std, -mean / std, zonotope.spread / std, slack, few)
+
+    def _sizes(self, furthest: Tensor, precision: torch.finfo) -> tuple[Tensor, Tensor]:
+        """(|x| + |mean|) / std for |x| <= furthest, and how far a computed output is from the exact one."""
+        mean, std = self.mean.to(furthest.dtype), self.std.to(furthest.dtype)
+        size = (furthest + mean.abs()) / std
+        return size, gamma(3, precision.eps / 2) * size + FLUSHED * precision.tiny * (1 + 1 / std)
 
     def fold(self, folded: Folded) -> None:
         folded.scale(self.mean, self.std.item())

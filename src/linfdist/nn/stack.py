@@ -8,8 +8,9 @@ from typing import cast
 from torch import Tensor, nn
 
 from ..numbers import round_up
-from .base import Box, Forms, Graph, LipschitzModule, Rounding, Shape
+from .base import Box, Forms, Graph, LipschitzModule, Rounding, Shape, Zonotope
 from .folded import Folded
+from .zonotopes import cut
 
 
 class Stack(LipschitzModule):
@@ -69,6 +70,21 @@ class Stack(LipschitzModule):
         for layer, box in reversed(list(zip(self, boxes, strict=False))):
             forms = layer.pull_back(forms, box)
         return forms
+
+    def forward_zonotope(self, zonotope: Zonotope, box: Box) -> Zonotope:
+        return self.zonotope_and_box(zonotope, box)[0]
+
+    def zonotope_and_box(self, zonotope: Zonotope, box: Box, bare: bool = False) -> tuple[Zonotope, Box]:
+        """Bounds of the outputs of both kinds: the box is cut down to the zonotope wherever a layer bends, and at last.
+
+        With `bare`, boxes have no slack, see `bare_box`.
+        """
+        for layer in self:
+            if layer.bends:
+                box = cut(box, zonotope, bare)
+            zonotope = layer.forward_zonotope(zonotope, box)
+            box = layer.bare_box(box) if bare else layer.forward_box(box)
+        return zonotope, cut(box, zonotope, bare)
 
     def output_shape(self, shape: Shape) -> Shape:
         return self.shapes(shape)[-1]

@@ -4,7 +4,9 @@ from .adder import Adder, Euclidean
 from .adversarial import Adversarial
 from .base import Method
 from .cap import CAP
+from .colt import COLT
 from .crown_ibp import CrownIBP, FusedCrownIBP
+from .diffai import DiffAI
 from .group_sort import GroupSortHinge
 from .ibp import IBP
 from .mtl_ibp import MTLIBP
@@ -24,6 +26,8 @@ METHODS: dict[str, type[Method]] = {
         FusedCrownIBP,
         CAP,
         PVT,
+        DiffAI,
+        COLT,
         GroupSortHinge,
         SABR,
         MTLIBP,
@@ -36,6 +40,7 @@ METHODS: dict[str, type[Method]] = {
 
 __all__ = [
     "CAP",
+    "COLT",
     "IBP",
     "METHODS",
     "MTLIBP",
@@ -44,6 +49,7 @@ __all__ = [
     "Adder",
     "Adversarial",
     "CrownIBP",
+    "DiffAI",
     "Euclidean",
     "FusedCrownIBP",
     "GroupSortHinge",

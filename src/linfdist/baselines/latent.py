@@ -1,0 +1,106 @@
+"""Attacks on what lies between two layers: on points of the zonotope of a ball, after some of the layers.
+
+The zonotope (DeepZ) is never written out. A point of it is made of error coefficients, one for each pixel and one for
+each neuron that bends on the way, which go through the layers like an image, with bands in place of the bends. Bounds
+of neurons are estimated from random combinations of the error terms (Li et al., 2007): sums with independent Cauchy
+coefficients have a median size of Σ|terms|. An estimate proves nothing, and is for training alone.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from ..models import PixelNet
+from ..nn import Box, LipschitzModule, Zonotope
+
+LARGEST = 1e6  # of random coefficients: the median does not depend on it
+STEP = 0.25  # of an attack, in error coefficients
+
+
+class Latent:
+    """The zonotopes of a batch of balls, pushed through a network from bend to bend, as far as asked for."""
+
+    def __init__(self, network: PixelNet, x: Tensor, eps: float, count: int, generator: torch.Generator) -> None:
+        """x (B, C, H, W): the ball of radius eps around each, within [0, 1]; count: how many random combinations."""
+        self.network, self.generator, self.count = network, generator, count
+        self.layers = list(network.body)
+        self.places = [0, *(place + 1 for place, layer in enumerate(self.layers) if layer.bends)]  # after each bend
+        self.box = Box((x - eps).clamp(min=0.0), (x + eps).clamp(max=1.0))
+        self.centre, self.reach = (self.box.upper + self.box.lower) / 2, (self.box.upper - self.box.lower) / 2
+        self.bands: list[tuple[Tensor, Tensor]] = []
+        drawn = self.reach[:, None] * self._combinations(self.reach)
+        self.zonotope = Zonotope(self.centre, drawn, torch.zeros_like(x), count)  # with combinations for error terms
+
+    def next_bounds(self) -> Box:
+        """Estimate bounds of what the next layer that bends is given; at the first one, they are exact."""
+        return self._bounds(self._pushed() if self.bands else self.zonotope)
+
+    @torch.no_grad()
+    def bend(self) -> None:
+        """Push the zonotopes to the next bend and through it."""
+        (centre, terms, spread, room), layer = self._pushed(), self.layers[self.places[len(self.bands) + 1] - 1]
+        box = self._bounds(Zonotope(centre, terms, spread, room))
+        slope, height = layer.band(box)
+        drawn = (height / 2)[:, None] * self._combinations(height)
+        self.zonotope = Zonotope(slope * centre + height / 2, slope[:, None] * terms + drawn, spread, room)
+        self.box = layer.bare_box(box)
+        self.bands.append((slope, height))
+
+    def _between(self) -> list[LipschitzModule]:
+        """The layers up to the next one that bends."""
+        return self.layers[self.places[len(self.bands)] : self.places[len(self.bands) + 1] - 1]
+
+    def _pushed(self) -> Zonotope:
+        zonotope, box = self.zonotope, self.box
+        for layer in self._between():
+            zonotope, box = layer.forward_zonotope(zonotope, box), layer.bare_box(box)
+        return zonotope
+
+    def _bounds(self, zonotope: Zonotope) -> Box:
+        box = self.box
+        for layer in self._between():
+            box = layer.bare_box(box)
+        if not self.bands:
+            return box
+        reach = zonotope.terms.abs().median(dim=1).values
+        lower, upper = zonotope.centre - reach, zonotope.centre + reach
+        return Box(torch.maximum(box.lower, lower), torch.minimum(box.upper, upper))
+
+    def point(self, errors: list[Tensor]) -> Tensor:
+        """The points with these coefficients in [−1, 1], for the pixels and for as many bends as there are more."""
+        point = self.centre + self.reach * errors[0]
+        for place, layer in enumerate(self.layers[: self.places[len(errors) - 1]]):
+            if layer.bends:
+                bend = self.places.index(place + 1)
+                slope, height = self.bands[bend - 1]
+                point = slope * point + height / 2 * (1 + errors[bend])
+            else:
+                point = layer(point)
+        return point
+
+    def logits(self, point: Tensor, bends: int, frozen: int) -> Tensor:
+        """The logits of points after so many bends; layers before the bend number `frozen` get no gradient."""
+        with torch.no_grad():
+            for layer in self.layers[self.places[bends] : self.places[frozen]]:
+                point = layer(point)
+        for layer in self.layers[self.places[max(bends, frozen)] :]:
+            point = layer(point)
+        return self.network.readout(point)
+
+    def attacked(self, y: Tensor, bends: int, steps: int) -> Tensor:
+        """Points after so many bends on which the loss is large: PGD over their coefficients, from a random start."""
+        shapes = [self.reach.shape, *(slope.shape for slope, _ in self.bands[:bends])]
+        errors = [2 * torch.rand(shape, generator=self.generator).to(self.reach) - 1 for shape in shapes]
+        for _ in range(steps):
+            errors = [each.requires_grad_() for each in errors]
+            z = self.logits(self.point(errors), bends, 0)
+            slopes = torch.autograd.grad(cross_entropy(z, y, reduction="sum"), errors)
+            moved = zip(errors, slopes, strict=True)
+            errors = [(each.detach() + STEP * slope.sign()).clamp(-1.0, 1.0) for each, slope in moved]
+        with torch.no_grad():
+            return self.point(errors)
+
+    def _combinations(self, like: Tensor) -> Tensor:
+        """Cauchy coefficients (B, count, *shape)."""
+        drawn = torch.empty(len(like), self.count, *like.shape[1:]).cauchy_(generator=self.generator)
+        return drawn.clamp(-LARGEST, LARGEST).to(like)
