@@ -38,6 +38,11 @@ AFTER_BOX: dict[str, Callable[[PixelNet], list[LeadBounds]]] = {  # what is trie
     "fast-lin": lambda network: [LinearBounds(network, True, parallel=True)],
     "zonotope": lambda network: [ZonotopeBounds(network)],
 }
+CONTAINED: dict[str, set[str]] = {  # methods whose proofs another one tries as well
+    "box": {"margin"},
+    **dict.fromkeys((*AFTER_BOX, "milp"), {"margin", "box"}),
+    "crown": {"margin", "box", "crown-ibp"},
+}
 Eps = str | float | Fraction | Tensor
 Samples = Tensor | NDArray[Any]
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..attacks import Attack, Attacked, smallest
 from ..certificates import Certificate, certify
-from ..certificates.certificate import LINEAR
+from ..certificates.certificate import CONTAINED
 from ..files import file_sha256
 from ..models import PixelNet, as_network
 from .settings import parse_methods
@@ -108,10 +108,7 @@ class FloatSubject(Subject):
 
 def strongest(methods: Sequence[str]) -> list[str]:
     """Those of the methods that are not contained in another: what "crown" tries begins with all that "box" does."""
-    tried: dict[str, set[object]] = {"margin": {"margin"}, "box": {"margin", "box"}}
-    tried |= {name: {"margin", "box", *bounds} for name, bounds in LINEAR.items()}
-    sets = {name: tried.get(name, {"margin", "box", name}) for name in methods}
-    return [name for name in sets if not any(sets[name] < other for other in sets.values())]
+    return [name for name in dict.fromkeys(methods) if not any(name in CONTAINED.get(other, ()) for other in methods)]
 
 
 def best_of(proofs: Sequence[Certificate]) -> Certificate:
