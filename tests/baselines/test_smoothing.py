@@ -23,7 +23,7 @@ def tail(successes, trials, p):
 
 
 @given(st.integers(1, 60), st.floats(0, 1), st.sampled_from([0.5, 0.05, 0.001, 1e-9]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_the_bound_is_the_largest_that_exact_sums_allow(trials, share, alpha):
     successes = round(share * trials)
     found = lower_bound(successes, trials, alpha)
@@ -36,7 +36,7 @@ def test_the_bound_is_the_largest_that_exact_sums_allow(trials, share, alpha):
 
 
 @given(st.integers(1, 40), st.floats(0, 1), st.integers(0, 2**20))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_a_tail_that_is_passed_is_small_enough(trials, share, step):
     successes, p = round(share * trials), step * FINE
     exact = tail(successes, trials, p)
