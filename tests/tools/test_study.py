@@ -40,7 +40,7 @@ def test_runs_are_kept_once(runs, tmp_path, capsys):
     assert len(read(path)) == 1
     path.write_text(path.read_text() + "{}\n")
     assert main(arguments) == 1
-    assert "line 2, is no experiment" in capsys.readouterr().err
+    assert "line 2, is no result" in capsys.readouterr().err
 
 
 def test_images_that_were_seen_prove_nothing(runs, tmp_path, capsys):
