@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..attacks import Attack, Attacked, smallest
-from ..certificates import Certificate, certify
+from ..certificates import Certificate, Certifier
 from ..files import file_sha256
 from ..models import PixelNet, as_network
 
@@ -60,6 +60,7 @@ class FloatSubject(Subject):
 
     def __init__(self, network: PixelNet) -> None:
         self.network = network
+        self.certifiers: dict[str, Certifier] = {}  # by method: all proofs are about the network as it was at the first
 
     def sha256(self, file: Path | None) -> str:
         """That of the file; without one, that of the configuration and the weights."""
@@ -82,7 +83,9 @@ class FloatSubject(Subject):
 
     def prove(self, images: Tensor, labels: Tensor, eps: str, method: str) -> Certificate:
         x = self.network.from_bytes(images)
-        return certify(self.network, x, eps, labels.to(x.device), method=method)
+        if method not in self.certifiers:
+            self.certifiers[method] = Certifier(self.network, method)
+        return self.certifiers[method](x, eps, labels.to(x.device))
 
     def attack(self, attack: Attack, images: Tensor, labels: Tensor, eps: Fraction) -> Attacked:
         x = self.network.from_bytes(images)

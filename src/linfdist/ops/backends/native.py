@@ -43,11 +43,20 @@ def unsupported(x: Tensor, w: Tensor) -> list[str]:
     return reasons
 
 
+@functools.cache
+def has(name: str) -> bool:
+    """Whether the library has an operator of this name: one that was built long ago may not."""
+    return not missing() and hasattr(torch.ops.linfdist_native, name)
+
+
 def exact_unsupported(x: Tensor) -> list[str]:
     if missing():
         return [missing()]
-    built = hasattr(torch.ops.linfdist_native, "exact_network")
-    reasons = [] if built else ["the native library is older than these kernels: run `make setup` to build it again"]
+    reasons = (
+        []
+        if has("exact_network")
+        else ["the native library is older than these kernels: run `make setup` to build it again"]
+    )
     return reasons + ([] if x.device.type == "cpu" else [f"needs tensors on cpu, got {x.device.type}"])
 
 
@@ -104,3 +113,7 @@ adam_ = _function("adam_")
 exact_dense = _function("exact_dense")
 exact_sided = _function("exact_sided")
 exact_network = _function("exact_network")
+keep_sides = _function("keep_sides")
+inf_dist_kept = _function("inf_dist_kept")
+box_dist_kept = _function("box_dist_kept")
+sizes = _function("sizes")
