@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from ..devices import CPU
 from ..models import PixelNet, as_network
-from ..models.composed import narrowed
 from .certificate import Certificate, Samples, as_tensors, stated, where_certified
 from .checks import check_plain
 from .device import on_device
@@ -48,7 +47,7 @@ class Certifier:
             raise TypeError(f"shape: a {type(model).__name__} does not know its images, so give their shape (C, H, W)")
         own = cast(nn.Module, on_device(_copy_of(model), device))
         self.__network = as_network(own, shape or ())
-        self.__prover = Prover(self.__network, method, narrowed(self.__network))
+        self.__prover = Prover(self.__network, method, own=True)
         self.__device = None if device is None else self.__network.any_tensor.device
 
     def __call__(self, x: Samples, eps: Eps | NDArray[Any] | None, y: Any = None, radii: bool = True) -> Certificate:

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from ..eps import parse_eps
 from ..models import PixelNet
+from ..models.composed import narrowed
 from ..models.rounding import flush_error, rounding_error
 from ..nn.base import Contract
 from ..numbers import round_down, round_up
@@ -25,6 +26,9 @@ LINEAR = {  # what is tried after the box, as (through, parallel) of `LinearBoun
     "crown": [(False, False), (True, False)],
     "fast-lin": [(True, True)],
 }
+TOGETHER = (
+    8  # boxes fit into one vector, so that they cost as much as one wherever each weight is used once for an image
+)
 Eps = str | float | Fraction | Tensor
 
 
@@ -40,24 +44,28 @@ class Prover:
     The network is checked here, and what depends on it alone is computed. `certify` makes a prover for each call, for
     nobody knows whether tensors have changed in between; a `Certifier` keeps one, of a copy that is its own.
 
-    twin: a network with the same bits as this one, which computes in its place; see `models.narrowed`.
+    own: whether nobody else can change the tensors. Then a twin with the same bits computes in place of the network,
+    one that keeps lists of the weights that can matter: see `models.composed.narrowed`.
     """
 
     @torch.no_grad()
-    def __init__(self, network: PixelNet, method: str, twin: PixelNet | None = None) -> None:
+    def __init__(self, network: PixelNet, method: str, own: bool = False) -> None:
         check_network(network)
         check_device(network.any_tensor.device)
-        self.network, self.method = twin or network, method
+        self.method = method
         self.parts = [module for module in network.modules() if isinstance(module, Contract)]
-        self.own = own = network.readout.lipschitz
-        self.lipschitz, self.error = network.lipschitz, rounding_error(network)
-        if method == "milp" and own is None:
+        self.steep = steep = network.readout.lipschitz
+        self.lipschitz, self.error = network.lipschitz, rounding_error(network)  # ValueError if it is not finite
+        self.network = narrowed(network) if own else network
+        if method == "milp" and steep is None:
             raise TypeError(f"method 'milp' is for networks of distances only, not for {type(network).__name__}")
-        self.whole = self.lipschitz if own is None else round_up(Fraction(self.lipschitz) * Fraction(own))
-        self.bounds = self.network.readout.bounds() if own is None or method != "margin" else None
+        self.whole = self.lipschitz if steep is None else round_up(Fraction(self.lipschitz) * Fraction(steep))
+        self.bounds = self.network.readout.bounds() if steep is None or method != "margin" else None
         self.off = flush_error(network, self.error) if method != "margin" else 0.0
         self.linear = [LinearBounds(network, through, parallel) for through, parallel in LINEAR.get(method, [])]
         self.rows = rows_at_once(network)
+        shared = network.terms() > sum(parameter.numel() for parameter in network.parameters())
+        self.together = 1 if shared else TOGETHER
 
     @torch.no_grad()
     def __call__(
@@ -69,7 +77,7 @@ class Prover:
         if y is not None:
             check_labels(self.network.classes, y, len(x))
         ball = _read_eps(eps, x, self.method)
-        keeps_little = self.own is not None and not isinstance(ball, Tensor)  # logits: proofs split rows
+        keeps_little = self.steep is not None and not isinstance(ball, Tensor)  # logits: proofs split rows
         rows = max(1, len(x)) if keeps_little else self.rows
         parts = []
         for start in range(0, len(x), rows):
@@ -87,7 +95,7 @@ class Prover:
         margin.
         """
         first: Proof
-        if self.own is None:
+        if self.steep is None:
             assert self.bounds is not None
             first = FeatureMargin(self.network, x, self.bounds, self.whole, self.error)
         else:
@@ -96,6 +104,7 @@ class Prover:
             return [first]
         assert self.bounds is not None
         proofs: list[Proof] = [first, BoxProof(self.network, x, first.prediction, self.bounds, self.off)]
+        proofs[1].together = self.together
         proofs += [LinearProof(self.network, x, first.prediction, each, self.off) for each in self.linear]
         return [*proofs, MilpProof(self.network, x, first.prediction)] if self.method == "milp" else proofs
 
@@ -143,7 +152,7 @@ def _certify(proofs: list[Proof], eps: Fraction | Tensor | None, radii: bool) ->
             radius = torch.where(certified, radius.clamp(min=min(1.0, round_down(eps))), radius)
             failed = failed.where(certified, above)
         if radii and not proof.closed_form:
-            radius = largest_proved(proof.proves, radius, failed)
+            radius = largest_proved(proof.proves, radius, failed, together=proof.together)
         after_each.append(radius)
     return prediction, radius, certified, after_each[0]
 

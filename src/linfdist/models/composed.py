@@ -27,9 +27,10 @@ class Composed(PixelNet):
 
 
 def narrowed(network: PixelNet) -> PixelNet:
-    """A network with the bits of this one for images of [0, 1], in eval mode, faster for a few of them.
+    """A network with the bits of this one for images of [0, 1], faster for a few of them.
 
-    It has the same tensors, which must not change any more, and no gradients: see `LipschitzModule.narrowed`.
+    This one must be in eval mode. Both have the same tensors, which must not change any more: see
+    `LipschitzModule.narrowed`.
     """
     blank = network.any_tensor.new_zeros(1, *network.shape)
     box, layers = Box(blank, torch.ones_like(blank)), []
@@ -37,8 +38,8 @@ def narrowed(network: PixelNet) -> PixelNet:
         layers.append(layer.narrowed(box))
         box = layer.forward_box(box)
     found = Composed(Stack(*layers), network.readout.narrowed(box), network.shape)
-    found.size, found.training = network.size, network.training
-    return found
+    found.size = network.size
+    return found.eval()
 
 
 def as_network(model: object, shape: Sequence[int]) -> PixelNet:
