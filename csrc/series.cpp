@@ -5,8 +5,8 @@
 // gives a^q. What matters is the error of the term beside the sum it enters, so the polynomial is fitted by least squares
 // with the weight d(a^e)/d(a^q) / (a^e + d): exact at a = 1, careless where the term is negligible. d falls with the number
 // of inputs, because absolute errors of so many small terms add up. The cheapest fit that is good enough is taken; where
-// none is, the power is taken by exp2 and log2. It depends on p, which changes with every training step; the layers of a step
-// share it.
+// none is, the power is taken by exp2 and log2. It depends on p, which changes with every training step, and takes
+// microseconds.
 #include "series.h"
 
 #include <algorithm>
@@ -17,7 +17,6 @@ namespace linfdist {
 namespace {
 
 constexpr int kNodes = 64;
-constexpr size_t kRemembered = 16;  // of forward, backward and weight decay, for a few sizes of layers
 
 // Least squares by modified Gram-Schmidt, orthogonalised twice.
 void least_squares(double (*a)[kNodes], double* b, int n, double* solution) {
@@ -106,10 +105,8 @@ double negligible<double>(int64_t inputs, bool) {
   return 60 + std::log2(static_cast<double>(std::max<int64_t>(inputs, 1)));
 }
 
-namespace {
-
 template <class T>
-Power chosen(double p, int less, int64_t inputs) {
+Power choose_power(double p, int less, int64_t inputs) {
   constexpr bool kFloat = sizeof(T) == sizeof(float);
   Power power{};
   const double e = power.e = p - less;
@@ -125,36 +122,6 @@ Power chosen(double p, int less, int64_t inputs) {
   const double tolerance = less ? 5e-5 : 2.5e-7 * e;  // forward, the p-th root divides the error by p
   if (kFloat && fit_series(power, tolerance, small)) power.kind = Power::kSeries;
   return power;
-}
-
-// What one thread has asked for last: all layers of one size ask the same within a training step, and a fit takes as long as a
-// small kernel.
-struct Asked {
-  double p;
-  int less;
-  int64_t inputs;
-  size_t size;
-  bool operator==(const Asked& other) const {
-    return p == other.p && less == other.less && inputs == other.inputs && size == other.size;
-  }
-};
-
-}  // namespace
-
-template <class T>
-Power choose_power(double p, int less, int64_t inputs) {
-  thread_local struct {
-    Asked asked[kRemembered] = {};
-    Power power[kRemembered];
-    size_t next = 0;
-  } memory;
-  const Asked now{p, less, inputs, sizeof(T)};
-  for (size_t k = 0; k < kRemembered; ++k)
-    if (memory.asked[k] == now) return memory.power[k];
-  const size_t k = memory.next++ % kRemembered;
-  memory.power[k] = chosen<T>(p, less, inputs);
-  memory.asked[k] = now;
-  return memory.power[k];
 }
 
 template Power choose_power<float>(double, int, int64_t);

@@ -102,6 +102,10 @@ def _function(name: str) -> Callable[..., Any]:
     return call
 
 
+def _without_geometry(name: str) -> Callable[..., Any]:
+    return lambda *args: _operator(name)(*args)
+
+
 inf_dist = _function("inf_dist")
 inf_dist_argmax = _function("inf_dist_argmax")
 inf_dist_backward = _function("inf_dist_backward")
@@ -113,7 +117,7 @@ adam_ = _function("adam_")
 exact_dense = _function("exact_dense")
 exact_sided = _function("exact_sided")
 exact_network = _function("exact_network")
-keep_sides = _function("keep_sides")
-inf_dist_kept = _function("inf_dist_kept")
-box_dist_kept = _function("box_dist_kept")
-sizes = _function("sizes")
+keep_sides = _without_geometry("keep_sides")
+inf_dist_kept = _without_geometry("inf_dist_kept")
+box_dist_kept = _without_geometry("box_dist_kept")
+sizes = _without_geometry("sizes")
