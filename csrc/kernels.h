@@ -209,6 +209,7 @@ struct Table {
   // (panels, neurons, lanes) copy of an output-shaped tensor, panels [begin, end).
   void (*pack_outputs)(const Geometry&, int64_t group, const T* y, T* packed, int64_t begin, int64_t end);
   void (*adam)(const Adam&, int64_t begin, int64_t end);                // float only; rows
+  void (*sizes)(const T*, int64_t n, T* least, T* largest);             // of n numbers: the smallest |a| > 0, the largest
 };
 
 struct Isa {

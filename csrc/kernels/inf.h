@@ -29,21 +29,30 @@ template <class V, int NV>
 inline void inf_sides(const typename V::T* plus, const typename V::T* minus, const SideRun<typename V::T>& run, typename V::T* value) {
   using R = typename V::R;
   constexpr int64_t L = kLanes<typename V::T>;
+  constexpr int kChains = NV < 4 ? 4 / NV : 1;  // max has to be waited for: few rows take several maxima side by side
   const R one = V::hidden_one();
-  R m[NV];
-  for (int v = 0; v < NV; ++v) m[v] = V::load(value + v * V::W);
-  int64_t k = 0;
-  for (; k < run.above; ++k) {
+  R m[kChains][NV];
+  for (int c = 0; c < kChains; ++c)
+    for (int v = 0; v < NV; ++v) m[c][v] = V::load(value + v * V::W);
+  const auto half = [&](int64_t k, int64_t end, const auto& see) {
+    for (; k + kChains <= end; k += kChains)
+      for (int c = 0; c < kChains; ++c) see(m[c], k + c);
+    for (; k < end; ++k) see(m[0], k);
+  };
+  half(0, run.above, [&](R(&most)[NV], int64_t k) {
     const R w = V::set1(run.weight[k]);
     const typename V::T* line = plus + run.index[k] * L;
-    for (int v = 0; v < NV; ++v) m[v] = V::max(V::diff(V::load(line + v * V::W), one, w), m[v]);
-  }
-  for (; k < run.n; ++k) {
+    for (int v = 0; v < NV; ++v) most[v] = V::max(V::diff(V::load(line + v * V::W), one, w), most[v]);
+  });
+  half(run.above, run.n, [&](R(&most)[NV], int64_t k) {
     const R w = V::set1(run.weight[k]);
     const typename V::T* line = minus + run.index[k] * L;
-    for (int v = 0; v < NV; ++v) m[v] = V::max(V::diff(w, one, V::load(line + v * V::W)), m[v]);
+    for (int v = 0; v < NV; ++v) most[v] = V::max(V::diff(w, one, V::load(line + v * V::W)), most[v]);
+  });
+  for (int v = 0; v < NV; ++v) {
+    for (int c = 1; c < kChains; ++c) m[0][v] = V::max(m[c][v], m[0][v]);
+    V::store(value + v * V::W, m[0][v]);
   }
-  for (int v = 0; v < NV; ++v) V::store(value + v * V::W, m[v]);
 }
 
 // The arg-max as i + 1, negative where x - w < 0: minus (i + 1) is ~i, the code that `where` uses. Each half of a run finds

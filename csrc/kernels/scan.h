@@ -56,4 +56,23 @@ bool ranges(const Geometry& g, const typename V::T* x, typename V::T* lower, typ
   return all_zero<V>(bad);
 }
 
+// The bits of the smallest |a| that is not 0 and of the largest, which are in the order of the numbers, NaN last: whole numbers
+// see denormals in every mode of the processor. All bits but the sign if there is none.
+template <class T, class Bits>
+void sizes(const T* a, int64_t n, T* least, T* largest) {
+  static_assert(sizeof(T) == sizeof(Bits));
+  constexpr Bits kAll = static_cast<Bits>(~Bits{0}) >> 1;
+  Bits low = kAll, high = 0;
+  for (int64_t k = 0; k < n; ++k) {
+    Bits bits;
+    __builtin_memcpy(&bits, a + k, sizeof(bits));
+    bits &= kAll;
+    const Bits other = bits == 0 ? kAll : bits;
+    low = other < low ? other : low;
+    high = bits > high ? bits : high;
+  }
+  __builtin_memcpy(least, &low, sizeof(low));
+  __builtin_memcpy(largest, &high, sizeof(high));
+}
+
 }  // namespace

@@ -5,7 +5,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from . import data, models, nn, zoo
-from .certificates import Certificate, certify, predict
+from .certificates import Certificate, Certifier, certify, predict
 from .networks import load
 from .ops.box import dist_box, dist_box_conv2d
 from .ops.dist import dist, dist_conv2d
@@ -37,6 +37,7 @@ _SUBMODULES = (
 
 __all__ = [
     "Certificate",
+    "Certifier",
     "__version__",
     "backends",
     "certify",

@@ -57,3 +57,23 @@ def test_every_radius_was_itself_proved():
     radius = largest_proved(proves, zeros, torch.full_like(zeros, torch.inf))
     assert set(enumerate(radius.tolist())) <= held
     assert (radius > 0).any()
+
+
+def test_steps_that_are_made_at_once_find_the_same():
+    truth = torch.tensor([1e-6, 0.0313, 0.1, 0.3, 0.77, 2.0], dtype=torch.float64)
+    for proved, failed in ((truth * 0, truth * 0 + torch.inf), (truth.clamp(max=1) * 0.7, truth * 1.1)):
+        for some in (slice(0, 1), slice(3, 4), slice(5, 6), slice(1, 3), slice(None)):
+            rows = [each[some] for each in (truth, proved, failed)]
+            asked = []
+
+            def proves(which, eps, truth=rows[0], asked=asked):
+                asked.append(len(which))
+                return eps.flatten() < truth[which]
+
+            alone = largest_proved(proves, rows[1], rows[2])
+            calls = len(asked)
+            for together in (3, 8, 100):
+                asked.clear()
+                assert torch.equal(largest_proved(proves, rows[1], rows[2], together=together), alone)
+                assert max(asked, default=0) <= max(together, len(rows[0]))
+                assert len(asked) < calls or calls < 2 or together < 2 * len(rows[0])

@@ -217,9 +217,14 @@ def boasting(network, x, eps, y=None, **options):
     return Certificate(honest.prediction, torch.ones_like(honest.radius), honest.prediction == y)
 
 
+def certifier_of(wrong):
+    """What makes certifiers that answer as this `certify` does."""
+    return lambda network, method: lambda x, eps, y: wrong(network, x, eps, y, method=method)
+
+
 def test_a_wrong_certificate_is_found(call, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr("linfdist.evaluate.subject.certify", boasting)
+        patch.setattr("linfdist.evaluate.subject.Certifier", certifier_of(boasting))
         with pytest.raises(Violated, match=r"image \d+: certified at eps = 0\.1, but pgd makes it class") as caught:
             call(tmp_path)
     indices = [violation.row.index for violation in caught.value.violations]
@@ -241,7 +246,7 @@ def test_a_wrong_radius_is_found_by_the_gallery(call, tmp_path, monkeypatch):
         radius = torch.where(honest.certified, honest.radius + 0.5, honest.radius)
         return dataclasses.replace(honest, radius=radius)
 
-    monkeypatch.setattr("linfdist.evaluate.subject.certify", longer)
+    monkeypatch.setattr("linfdist.evaluate.subject.Certifier", certifier_of(longer))
     monkeypatch.setattr("linfdist.evaluate.gallery.ROUNDS", 4)
     with pytest.raises(Violated, match=r"radius 0\.\d+, but class \d with a perturbation of 0\.\d+"):
         call(tmp_path)

@@ -132,6 +132,8 @@ class Affine(LipschitzModule):
         largest(self.bias)
         if not math.isfinite(self.lipschitz):
             raise ValueError(f"{name} has weights whose sum is beyond all floats: nothing can be certified with it")
+
+    def check_process(self) -> None:
         check_products()
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from linfdist import data, recipes
 from linfdist.attacks import attack
-from linfdist.certificates import certify
+from linfdist.certificates import Certifier, certify
 from linfdist.certificates.chunks import rows_at_once
 from linfdist.eps import parse_eps
 from linfdist.models import DistNet, PixelNet
@@ -65,12 +65,15 @@ def measure(turns: int = 7) -> list[Ratio]:
             },
             turns,
         )
-        one = many[:1]
+        one, by_margin, by_box = many[:1], Certifier(network, "margin"), Certifier(network)
         alone = seconds_by_turn(
             {
                 FORWARD_ONE: lambda: _forward(network, one),
                 "one image, margin": lambda: certify(network, one, eps, method="margin"),
                 "one image, box, one radius": lambda: certify(network, one, eps, radii=False),
+                "one image, certifier, margin": lambda: by_margin(one, eps),
+                "one image, certifier, box, one radius": lambda: by_box(one, eps, radii=False),
+                "one image, certifier, box, largest radius": lambda: by_box(one, eps),
             },
             3 * turns,
         )
@@ -81,6 +84,9 @@ def measure(turns: int = 7) -> list[Ratio]:
         cost(passes, "box, largest radius", FORWARD, None),
         cost(alone, "one image, margin", FORWARD_ONE, None),
         cost(alone, "one image, box, one radius", FORWARD_ONE, None),
+        cost(alone, "one image, certifier, margin", FORWARD_ONE, None),
+        cost(alone, "one image, certifier, box, one radius", FORWARD_ONE, None),
+        cost(alone, "one image, certifier, box, largest radius", FORWARD_ONE, None),
         cost(steps, "PGD, 20 steps", STEP, 25.0),
     ]
 

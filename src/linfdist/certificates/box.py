@@ -10,7 +10,7 @@ from ..models import PixelNet
 from ..nn import Box
 from ..nn.readout import Proves
 from ..nn.rounding import FLUSHED
-from .chunks import rows_at_once
+from .chunks import in_chunks
 from .proof import Proof
 
 
@@ -33,9 +33,8 @@ class BallProof(Proof):
         self.network, self.x, self.off = network, x, off
 
     def proves(self, rows: Tensor, eps: Tensor) -> Tensor:
-        few = rows_at_once(self.network)
-        parts = rows.split(few)
-        radii = eps.split(few) if len(eps) > 1 else [eps] * len(parts)
+        parts = in_chunks(self.network, rows)
+        radii = in_chunks(self.network, eps) if len(eps) > 1 else [eps] * len(parts)
         return torch.cat([self._proves(*pair) for pair in zip(parts, radii, strict=True)])
 
     @abstractmethod

@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import singledispatch
@@ -18,32 +18,13 @@ from ..data.samples import as_pixels, as_samples
 from ..devices import CPU, choose
 from ..eps import in_words, parse_eps
 from ..models import PixelNet, as_network
-from ..models.rounding import flush_error, rounding_error
-from ..numbers import down, round_down, round_up
-from .box import BoxProof, LeadBounds, LeadProof
-from .checks import check_eps, check_images, check_labels, check_network, check_plain
-from .chunks import rows_at_once
+from ..numbers import down
+from .checks import check_plain
 from .device import on_device
-from .linear import LinearBounds
-from .margin import FeatureMargin, LogitMargin
-from .proof import Proof, largest_of
-from .radius import largest_proved
-from .zonotope import ZonotopeBounds
+from .prover import METHODS as METHODS
+from .prover import Eps, Prover, check_method
 
-METHODS = ("margin", "box", "crown-ibp", "crown", "fast-lin", "zonotope", "milp")
 COLUMNS = ("prediction", "radius", "certified", "margin_radius")  # the tensors of a certificate
-AFTER_BOX: dict[str, Callable[[PixelNet], list[LeadBounds]]] = {  # what is tried after the box
-    "crown-ibp": lambda network: [LinearBounds(network, False)],
-    "crown": lambda network: [LinearBounds(network, False), LinearBounds(network, True)],
-    "fast-lin": lambda network: [LinearBounds(network, True, parallel=True)],
-    "zonotope": lambda network: [ZonotopeBounds(network)],
-}
-CONTAINED: dict[str, set[str]] = {  # methods whose proofs another one tries as well
-    "box": {"margin"},
-    **dict.fromkeys((*AFTER_BOX, "milp"), {"margin", "box"}),
-    "crown": {"margin", "box", "crown-ibp"},
-}
-Eps = str | float | Fraction | Tensor
 Samples = Tensor | NDArray[Any]
 
 
@@ -166,15 +147,24 @@ def certify(
     Images go through the network a few hundred at a time, so scratch memory does not grow with B. Raises ValueError or
     TypeError, with the reason, for whatever no proof would hold for.
     """
-    if method not in METHODS:
-        raise ValueError(f"method = {method!r}: must be one of {', '.join(METHODS)}")
-    if not isinstance(x, np.ndarray):
-        check_plain(x, "x")
+    check_method(method)
     if device is not None:
+        if not isinstance(x, np.ndarray):
+            check_plain(x, "x")
         there = choose(device)
         moved = x if isinstance(x, np.ndarray) else x.to(there)
         proof = certify(on_device(model, there), moved, eps, y, method, radii)
         return proof.to(CPU if isinstance(x, np.ndarray) else x.device)
+    samples, ball, labels = as_tensors(model, x, eps, y)
+    return stated(certify_any(model, samples, ball, labels, method, radii), ball)
+
+
+def as_tensors(
+    model: object, x: Samples, eps: Eps | NDArray[Any] | None, y: Any
+) -> tuple[Tensor, Eps | None, Tensor | None]:
+    """Samples, radius and labels as `certify_any` takes them, for a model: see `certify` for what they may be."""
+    if not isinstance(x, np.ndarray):
+        check_plain(x, "x")
     features = isinstance(model, PixelNet) and model.shape[1:] == (1, 1)  # of a table
     rows_of_features = features and x.ndim == 2
     if isinstance(x, np.ndarray):
@@ -189,7 +179,11 @@ def certify(
         eps = torch.tensor(eps)
     if isinstance(y, np.ndarray):
         y = torch.tensor(y)
-    proof = certify_any(model, x, eps, y, method, radii)
+    return x, eps, y
+
+
+def stated(proof: Certificate, eps: Eps | None) -> Certificate:
+    """The certificate, with the radius that it was asked for."""
     return proof if eps is None or isinstance(eps, Tensor) else replace(proof, eps=parse_eps(eps))
 
 
@@ -218,118 +212,22 @@ def certify_any(model: object, x: Tensor, eps: Eps | None, y: Tensor | None, met
     return certify_floats(as_network(model, x.shape[1:]), x, eps, y, method, radii)
 
 
-@torch.no_grad()
 def certify_floats(
     network: PixelNet, x: Tensor, eps: Eps | None, y: Tensor | None, method: str, radii: bool
 ) -> Certificate:
     """Certify images by a float network."""
-    check_network(network)
-    check_images(network, x)
-    if y is not None:
-        check_labels(network.classes, y, len(x))
-    ball = _read_eps(eps, x, method)
-    look = _look(network, method)
-    keeps_little = network.readout.lipschitz is not None and not isinstance(ball, Tensor)  # logits: proofs split rows
-    rows = max(1, len(x)) if keeps_little else rows_at_once(network)
-    parts = []
-    for start in range(0, len(x), rows):
-        here = ball[start : start + rows] if isinstance(ball, Tensor) else ball
-        parts.append(_certify(look(x[start : start + rows]), here, radii))
-    prediction, radius, certified, margin = (
-        (torch.cat(column) for column in zip(*parts, strict=True)) if parts else _nothing(x)
-    )
-    if y is not None:
-        certified = certified & (prediction == y.to(prediction.device, torch.int64))
-    return Certificate(prediction, radius, None if ball is None else certified, margin)
+    return Certificate(*Prover(network, method)(x, eps, y, radii))
 
 
 def predict(
     model: object, x: Samples, eps: Eps | NDArray[Any], method: str = "box", device: str | torch.device | None = None
 ) -> Tensor:
     """The class of each image where it is certified at eps, and -1 elsewhere: (B,) int64. See `certify`."""
-    if eps is None:
+    return where_certified(certify(model, x, eps, method=method, radii=False, device=device))
+
+
+def where_certified(proof: Certificate) -> Tensor:
+    """The prediction where it is certified, and -1 elsewhere."""
+    if proof.certified is None:
         raise TypeError("predict needs an eps: it answers where the prediction is certified at eps")
-    proof = certify(model, x, eps, method=method, radii=False, device=device)
-    assert proof.certified is not None
     return proof.prediction.where(proof.certified, -1)
-
-
-def _read_eps(eps: Eps | None, x: Tensor, method: str) -> Fraction | Tensor | None:
-    """An exact number, or float64 of x's shape."""
-    if isinstance(eps, Tensor):
-        if method in ("margin", "milp"):
-            raise ValueError(f"eps as a tensor, one number per pixel, is not for method {method!r}: take 'box'")
-        check_eps(eps, x)
-        return eps.detach().to(x.device, torch.float64).broadcast_to(x.shape)
-    return None if eps is None else parse_eps(eps)
-
-
-def _look(network: PixelNet, method: str) -> Callable[[Tensor], list[Proof]]:
-    """From a few images to the proofs that are tried in turn, cheap ones first: no method proves less than the margin.
-
-    What depends on the network alone is computed once, here.
-    """
-    lipschitz, error, own = network.lipschitz, rounding_error(network), network.readout.lipschitz
-    if method == "milp" and own is None:
-        raise TypeError(f"method 'milp' is for networks of distances only, not for {type(network).__name__}")
-    bounds = network.readout.bounds() if own is None or method != "margin" else None
-    off = flush_error(network, error) if method != "margin" else 0.0
-    after = AFTER_BOX[method](network) if method in AFTER_BOX else []
-
-    def look(x: Tensor) -> list[Proof]:
-        first: Proof
-        if own is None:
-            assert bounds is not None
-            first = FeatureMargin(network, x, bounds, lipschitz, error)
-        else:
-            first = LogitMargin(network, x, round_up(Fraction(lipschitz) * Fraction(own)), error)
-        if method == "margin":
-            return [first]
-        assert bounds is not None
-        proofs: list[Proof] = [first, BoxProof(network, x, first.prediction, bounds, off)]
-        proofs += [LeadProof(network, x, first.prediction, each, off) for each in after]
-        return [*proofs, MilpProof(network, x, first.prediction)] if method == "milp" else proofs
-
-    return look
-
-
-class MilpProof(Proof):
-    """The exact radius of a tiny network."""
-
-    closed_form = True
-
-    def __init__(self, network: PixelNet, x: Tensor, prediction: Tensor) -> None:
-        from .milp import radii  # its solver is an extra
-
-        super().__init__(prediction, radii(network, x).to(x.device))
-
-    def proves(self, rows: Tensor, eps: Tensor) -> Tensor:
-        radius = self.radius[rows]
-        return (radius > 0) & (radius >= largest_of(eps).clamp(max=1.0))  # a radius of 1 holds all images
-
-
-def _certify(proofs: list[Proof], eps: Fraction | Tensor | None, radii: bool) -> tuple[Tensor, ...]:
-    """(prediction, radius, certified, margin_radius) of one chunk; certified means nothing if eps is None."""
-    prediction = proofs[0].prediction
-    radius = torch.zeros_like(prediction, dtype=torch.float64)
-    certified = torch.zeros_like(prediction, dtype=torch.bool)
-    after_each = []
-    for proof in proofs:
-        radius = torch.maximum(radius, proof.radius)
-        failed = torch.full_like(radius, torch.inf)
-        rest = (~certified).nonzero()[:, 0]
-        if isinstance(eps, Tensor):
-            certified[rest] = proof.proves(rest, eps[rest])
-        elif eps is not None:
-            above = round_up(eps)
-            certified[rest] = proof.proves(rest, radius.new_full((1, 1, 1, 1), above))
-            radius = torch.where(certified, radius.clamp(min=min(1.0, round_down(eps))), radius)
-            failed = failed.where(certified, above)
-        if radii and not proof.closed_form:
-            radius = largest_proved(proof.proves, radius, failed)
-        after_each.append(radius)
-    return prediction, radius, certified, after_each[0]
-
-
-def _nothing(x: Tensor) -> tuple[Tensor, ...]:
-    return tuple(x.new_empty(0, dtype=dtype) for dtype in (torch.int64, torch.float64, torch.bool, torch.float64))

@@ -1,7 +1,7 @@
 """What is refused: every network and every input about which a proof would not hold."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -20,8 +20,7 @@ def check_network(network: PixelNet) -> None:
 
     Layers are not searched for values that are not finite: `rounding_error` finds them.
     """
-    if nn_module._global_forward_hooks or nn_module._global_forward_pre_hooks:
-        raise ValueError("global forward hooks are registered, which can change what a network computes: remove them")
+    check_process([])
     for name, module in _declared(type(network).__name__, network):
         _check_module(name, module)
     _check_tensors(network)
@@ -29,6 +28,14 @@ def check_network(network: PixelNet) -> None:
         raise ValueError("the Lipschitz constant of the network is beyond all floats: nothing can be certified with it")
     if network.classes < 2:
         raise ValueError("a network with one class has no second one to tell it from: nothing can be certified")
+
+
+def check_process(parts: Iterable[Contract]) -> None:
+    """Raise if this process is set up so that what a network's parts declare does not hold: at every certificate."""
+    if nn_module._global_forward_hooks or nn_module._global_forward_pre_hooks:
+        raise ValueError("global forward hooks are registered, which can change what a network computes: remove them")
+    for part in parts:
+        part.check_process()
 
 
 def _declared(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
@@ -82,6 +89,7 @@ def _check_module(name: str, module: nn.Module) -> None:
     if isinstance(module, Contract):
         _check_bias(name, module)
         module.check(name)
+        module.check_process()
 
 
 def _check_bias(name: str, module: Contract) -> None:

@@ -10,7 +10,7 @@ from ..models.rounding import flush_error
 from ..nn import Box, Contract
 from ..nn.readout import Proves
 from ..nn.rounding import DOWN, UP
-from .chunks import rows_at_once
+from .chunks import in_chunks
 from .proof import Proof, largest_of
 
 ENOUGH = 1.0  # pixels lie in [0, 1]: such a ball holds all images
@@ -27,7 +27,7 @@ class LogitMargin(Proof):
     closed_form = True
 
     def __init__(self, network: PixelNet, x: Tensor, lipschitz: float, error: float) -> None:
-        z = torch.cat([network(few) for few in x.split(rows_at_once(network))])  # (B, classes)
+        z = torch.cat([network(few) for few in in_chunks(network, x)])  # (B, classes)
         best = z.topk(2, dim=1).values
         gap = best[:, 0].double() - best[:, 1]  # of numbers that are exact in double, rounded once by 2^-53
         radius = (gap * DOWN - 4 * error * UP) / (2 * lipschitz) * DOWN

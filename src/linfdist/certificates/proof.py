@@ -11,9 +11,11 @@ class Proof(ABC):
 
     prediction: (B,) int64. radius: (B,) float64, proved by that pass alone: the prediction is constant on the closed
     ball. closed_form: whether that is all this method can prove, so that there is nothing to search for.
+    together: how many images cost hardly more than one, see `largest_proved`.
     """
 
     closed_form = False
+    together = 1
 
     def __init__(self, prediction: Tensor, radius: Tensor | None = None) -> None:
         self.prediction = prediction

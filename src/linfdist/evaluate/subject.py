@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from ..attacks import Attack, Attacked, smallest
-from ..certificates import Certificate, certify
-from ..certificates.certificate import CONTAINED
+from ..certificates import Certificate, Certifier
+from ..certificates.prover import CONTAINED
 from ..files import file_sha256
 from ..models import PixelNet, as_network
 from .settings import parse_methods
@@ -67,6 +67,7 @@ class FloatSubject(Subject):
 
     def __init__(self, network: PixelNet) -> None:
         self.network = network
+        self.certifiers: dict[str, Certifier] = {}  # by method: all proofs are about the network as it was at the first
 
     def sha256(self, file: Path | None) -> str:
         """That of the file; without one, that of the configuration and the weights."""
@@ -90,8 +91,13 @@ class FloatSubject(Subject):
     def prove(self, images: Tensor, labels: Tensor, eps: str, method: str, radii: bool) -> Certificate:
         x = self.network.from_bytes(images)
         y = labels.to(x.device)
-        names = strongest(parse_methods(method))
-        return best_of([certify(self.network, x, eps, y, method=each, radii=radii) for each in names])
+        return best_of([self.certifier(each)(x, eps, y, radii) for each in strongest(parse_methods(method))])
+
+    def certifier(self, method: str) -> Certifier:
+        """The one certifier of a method."""
+        if method not in self.certifiers:
+            self.certifiers[method] = Certifier(self.network, method)
+        return self.certifiers[method]
 
     def attack(self, attack: Attack, images: Tensor, labels: Tensor, eps: Fraction) -> Attacked:
         x = self.network.from_bytes(images)

@@ -6,9 +6,10 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
-from ..certificates.certificate import Certificate, Eps, certify_any
+from ..certificates.certificate import Certificate, certify_any
 from ..certificates.checks import check_labels
 from ..certificates.chunks import ROWS
+from ..certificates.prover import Eps
 from ..eps import parse_eps
 from ..numbers import round_down
 from .certificate import METHODS, box_certified_at, box_levels, certified_at, gaps, margin_levels

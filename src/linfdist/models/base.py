@@ -5,6 +5,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from inspect import signature
+from itertools import chain
 from typing import Any
 
 from torch import Tensor
@@ -98,7 +99,7 @@ class PixelNet(Contract):
     @property
     def any_tensor(self) -> Tensor:
         """One of its parameters or buffers, which all have the same precision and device; TypeError if it has none."""
-        for tensor in (*self.parameters(), *self.buffers()):
+        for tensor in chain(self.parameters(), self.buffers()):
             return tensor
         raise TypeError(f"a {type(self).__name__} without any parameter or buffer has no precision to compute in")
 

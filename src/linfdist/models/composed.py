@@ -3,7 +3,9 @@
 import os
 from collections.abc import Sequence
 
-from ..nn import LipschitzModule, Logits, Readout, Stack
+import torch
+
+from ..nn import Box, LipschitzModule, Logits, Readout, Stack
 from .base import PixelNet
 
 
@@ -22,6 +24,22 @@ class Composed(PixelNet):
     @property
     def readout(self) -> Readout:
         return self._readout
+
+
+def narrowed(network: PixelNet) -> PixelNet:
+    """A network with the bits of this one for images of [0, 1], faster for a few of them.
+
+    This one must be in eval mode. Both have the same tensors, which must not change any more: see
+    `LipschitzModule.narrowed`.
+    """
+    blank = network.any_tensor.new_zeros(1, *network.shape)
+    box, layers = Box(blank, torch.ones_like(blank)), []
+    for layer in network.body:
+        layers.append(layer.narrowed(box))
+        box = layer.forward_box(box)
+    found = Composed(Stack(*layers), network.readout.narrowed(box), network.shape)
+    found.size = network.size
+    return found.eval()
 
 
 def as_network(model: object, shape: Sequence[int]) -> PixelNet:

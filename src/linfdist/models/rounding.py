@@ -10,6 +10,7 @@ from torch import Tensor
 from ..nn.base import LipschitzModule, Rounding
 from ..nn.readout import Readout
 from ..nn.rounding import FLUSHED as FLUSHED
+from ..nn.rounding import sizes
 from ..numbers import round_up
 from .base import PixelNet
 
@@ -82,5 +83,5 @@ def _ordinary(run: Sequence[LipschitzModule | Readout], floor: float) -> bool:
 
 def _none_between(tensor: Tensor, floor: float) -> bool:
     """Whether every t is 0, or neither |t| nor, as for a std, 1/|t| lies below the floor."""
-    size = tensor.detach().abs()
-    return not ((size < floor) & (size > 0)).any() and not (size > 1 / floor).any()
+    least, largest = sizes(tensor)
+    return not least < floor and not largest > 1 / floor

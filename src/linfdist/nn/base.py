@@ -95,6 +95,12 @@ class Contract(nn.Module, ABC):
     def check(self, name: str) -> None:
         """Raise ValueError, naming the module, if its tensors have values for which its declarations do not hold."""
 
+    def check_process(self) -> None:
+        """Raise ValueError if this process is set up so that its declarations do not hold: asked at every certificate.
+
+        What depends on its tensors is the business of `check`, which whoever owns a copy asks once.
+        """
+
     def terms(self, shape: Shape) -> int:
         """Count the pairs of a neuron and an input of it, at all positions of a sample of this shape.
 
@@ -149,6 +155,14 @@ class LipschitzModule(Contract):
 
         ValueError if a value of the layer is not finite.
         """
+
+    def narrowed(self, box: Box) -> "LipschitzModule":
+        """A layer with the bits of this one at p = inf for inputs of the box (1, *shape), faster for a few of them.
+
+        It may keep what depends on the tensors, which must not change any more, and has no gradients. Itself if there
+        is nothing to gain.
+        """
+        return self
 
     def surrogate(self, x: Tensor, p: float) -> Tensor:
         """Compute the values of p = inf, bit for bit, with gradients of distances at a finite p, for attacks.

@@ -6,16 +6,15 @@ from fractions import Fraction
 import torch
 from torch import Tensor, nn
 
-from ..ops.box import dist_box
-from ..ops.dist import dist
 from .base import Box, Graph, LipschitzModule, Rounding, Shape
+from .distances import Distances
 from .folded import Folded
 from .rounding import largest
 
 IDENTITY = -10.0  # C₀ of Section 5.3
 
 
-class DistLinear(LipschitzModule):
+class DistLinear(Distances, LipschitzModule):
     """Distances to the rows of a weight matrix: the neurons of eq. (2).
 
     y[..., k] = ‖x − w[k]‖_p (+ b[k])        x (..., in_features) -> (..., out_features)
@@ -45,13 +44,16 @@ class DistLinear(LipschitzModule):
                 self.weight[k, k % in_features] = IDENTITY
 
     def forward(self, x: Tensor, p: float | Tensor = math.inf) -> Tensor:
-        y = dist(x, self.weight, p)  # (..., O)
+        y = self.distances(x, p)  # (..., O)
         return y if self.bias is None else y + self.bias
 
     def forward_box(self, box: Box) -> Box:
         """Tight for each neuron (Appendix B), and without slack: see `dist_box`; adding a bias is monotone."""
-        near, far = dist_box(box.lower, box.upper, self.weight)  # (..., O) each
+        near, far = self.distances_box(box)  # (..., O) each
         return Box(near, far) if self.bias is None else Box(near + self.bias, far + self.bias)
+
+    def narrowed(self, box: Box) -> LipschitzModule:
+        return self.with_lists(box)
 
     def output_shape(self, shape: Shape) -> Shape:
         return (*shape[:-1], self.out_features)

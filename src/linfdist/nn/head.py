@@ -58,9 +58,11 @@ class Head(Readout):
         return self.hidden.weight.numel() + self.output.weight.numel()
 
     def check(self, name: str) -> None:
-        """The bounds are those of products in the head's own precision."""
         for parameter in self.parameters():
             largest(parameter)
+
+    def check_process(self) -> None:
+        """The bounds are those of products in the head's own precision."""
         check_products()
 
     def onnx(self, graph: Graph, x: str, name: str | None = None) -> str:

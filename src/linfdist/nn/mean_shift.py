@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, distributed
 from torch.autograd import Function
 
+from ..ops.kernels import is_plain
 from .base import Box, Graph, LipschitzModule, Rounding, Shape
 from .folded import Folded
 from .rounding import largest
@@ -45,7 +46,7 @@ class MeanShift(LipschitzModule):
             mean = _mean_over_processes(x)  # (F,)
             y = x - _aligned(mean, x)
         else:
-            y, mean = Centre.apply(x)
+            y, mean = (PlainCentre if is_plain(x) else Centre).apply(x)
         self.running_mean.lerp_(mean.detach(), MOMENTUM)
         return y
 
@@ -100,6 +101,20 @@ class Centre(Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> Tensor:
         return grad - grad.mean(_all_but_features(grad), keepdim=True)
+
+
+class PlainCentre(Function):
+    """The same where autograd alone is at work: torch reads the signature of a `Function` with `setup_context` at every
+    call, which takes longer than a small batch.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+        y, mean = Centre.forward(x)
+        ctx.mark_non_differentiable(mean)
+        return y, mean
+
+    backward = Centre.backward
 
 
 def _mean_over_processes(x: Tensor) -> Tensor:

@@ -6,16 +6,15 @@ from fractions import Fraction
 import torch
 from torch import Tensor, nn
 
-from ..ops.box import dist_box
-from ..ops.dist import dist
 from .base import Box, Graph, Rounding, Shape
 from .dist_linear import distance_rounding
+from .distances import Distances
 from .folded import Folded
 from .readout import Lead, Leads, Proves, Readout, largest_alone, lead_of
 from .rounding import mean_rounding, mean_slack, widened
 
 
-class NearestClass(Readout):
+class NearestClass(Distances, Readout):
     """g(x) = −(‖x − w‖ + b), the last layer of Def. 3.2, negated; with several neurons per class, minus their mean.
 
     z[b, c] = −mean_j (‖x[b] − w[c n + j]‖_p + b[c n + j]),  j < n = per_class        x (B, F) -> (B, classes)
@@ -43,12 +42,12 @@ class NearestClass(Readout):
         return len(self.weight) // self.per_class
 
     def forward(self, x: Tensor, p: float | Tensor = math.inf) -> Tensor:
-        y = dist(x, self.weight, p) + self.bias  # (B, classes * per_class)
+        y = self.distances(x, p) + self.bias  # (B, classes * per_class)
         return -y if self.per_class == 1 else -self._by_class(y).mean(2)
 
     def forward_box(self, box: Box) -> Box:
         """Bounds (b, classes) of the computed logits."""
-        near, far = (side + self.bias for side in dist_box(box.lower, box.upper, self.weight))
+        near, far = (side + self.bias for side in self.distances_box(box))
         if self.per_class == 1:
             return Box(-far, -near)
         low, high = self._by_class(-far.double()), self._by_class(-near.double())
@@ -60,6 +59,9 @@ class NearestClass(Readout):
             return largest_alone(self.forward_box(box), best, off)
 
         return proves
+
+    def narrowed(self, box: Box) -> Readout:
+        return self.with_lists(box)
 
     def leads(self) -> Leads:
         def leads(box: Box, best: Tensor, off: float) -> Lead:

@@ -6,6 +6,7 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
+from ..ops.sizes import sizes as sizes
 from .base import Box, Rounding
 
 FLUSHED = 2.0**40  # times the smallest normal number: far more than a network can lose by flushing denormal numbers
@@ -14,10 +15,10 @@ UP, DOWN = 1 + 2.0**-50, 1 - 2.0**-50  # factors that outweigh a few roundings o
 
 def largest(tensor: Tensor) -> Fraction:
     """Find max |t|, exactly and without a copy of the tensor; ValueError if it is not finite."""
-    low, high = (end.item() for end in torch.aminmax(tensor.detach())) if tensor.numel() else (0.0, 0.0)
-    if not (math.isfinite(low) and math.isfinite(high)):
+    size = sizes(tensor)[1]
+    if not math.isfinite(size):
         raise ValueError("the network has weights that are not finite, so nothing can be certified with it")
-    return Fraction(max(-low, high, 0.0))
+    return Fraction(size)
 
 
 def gamma(count: int, unit: float) -> float:

@@ -4,6 +4,7 @@ import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import ModuleType
 
 import torch
 from torch import Tensor
@@ -63,6 +64,13 @@ def pick_kernels(x: Tensor, unsupported: Callable[[Kernels], list[str]]) -> Kern
         return kernels
     able = (kernels for kernels in KERNELS.values() if not unsupported(kernels))
     return next((kernels for kernels in able if not _only_on_request(kernels, x)), None)
+
+
+def native_for(x: Tensor, name: str) -> ModuleType | None:
+    """The native backend, if it has a kernel of this name and may run it on x: for what no other backend has."""
+    if forced_backend() not in ("", "native") or native.unsupported(x, x) or not native.has(name):
+        return None
+    return native
 
 
 def _only_on_request(backend: Backend | Kernels, x: Tensor) -> bool:

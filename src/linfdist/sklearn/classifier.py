@@ -15,7 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets  # type: ignor
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data  # type: ignore[import-untyped]
 from torch import Tensor
 
-from ..certificates import Certificate, certify
+from ..certificates import Certificate, Certifier
 from ..eps import parse_eps
 from ..models import PixelNet
 from ..numbers import round_up
@@ -187,9 +187,10 @@ class LinfDistClassifier(ClassifierMixin, BaseEstimator):
         x = self._samples(X)
         ball = None if eps is None else self._eps(eps, x)
         inputs = self._inputs(x)
-        certified = None if ball is None else self._proved(x, inputs, ball)
-        look = certify(self.network_, inputs, None)
-        radius = self._radii(x, inputs, look.radius)
+        certifier = Certifier(self.network_)
+        certified = None if ball is None else self._proved(certifier, x, inputs, ball)
+        look = certifier(inputs, None)
+        radius = self._radii(certifier, x, inputs, look.radius)
         if certified is not None and ball is not None and ball.ndim == 0:
             radius = radius.clamp(min=float(ball)).where(certified, radius)  # that one was proved, too
         stated = parse_eps(eps, at_most=LARGEST_EPS) if isinstance(eps, str | int | float | Fraction) else None
@@ -201,7 +202,7 @@ class LinfDistClassifier(ClassifierMixin, BaseEstimator):
         if any(abstain == each for each in self.classes_.tolist()):
             raise ValueError(f"abstain = {abstain!r}: is one of the classes; choose something else, such as None")
         inputs = self._inputs(x)
-        sure = self._proved(x, inputs, self._eps(eps, x)).numpy()
+        sure = self._proved(Certifier(self.network_), x, inputs, self._eps(eps, x)).numpy()
         classes = self._classes(inputs)
         if isinstance(abstain, int | np.integer) and classes.dtype.kind in "iuf":
             with contextlib.suppress(OverflowError):  # it may not fit the type of the classes, or become one of them
@@ -215,7 +216,7 @@ class LinfDistClassifier(ClassifierMixin, BaseEstimator):
         x = self._samples(X)
         inputs = self._inputs(x)
         right = self._classes(inputs) == self._labels(y, len(x))
-        return float((self._proved(x, inputs, self._eps(eps, x)).numpy() & right).mean())
+        return float((self._proved(Certifier(self.network_), x, inputs, self._eps(eps, x)).numpy() & right).mean())
 
     def _labels(self, y: Any, n: int) -> NDArray[Any]:
         labels = column_or_1d(y, warn=True)
@@ -290,14 +291,14 @@ class LinfDistClassifier(ClassifierMixin, BaseEstimator):
             )
         return radii
 
-    def _proved(self, x: Floats, inputs: Tensor, eps: Floats) -> Tensor:
+    def _proved(self, certifier: Certifier, x: Floats, inputs: Tensor, eps: Floats) -> Tensor:
         """(n,) bool: the class is the same in the whole box."""
         reach = _channels_first(self.scaling_.reach(x, eps))
-        certified = certify(self.network_, inputs, reach, radii=False).certified
+        certified = certifier(inputs, reach, radii=False).certified
         assert certified is not None
         return certified
 
-    def _radii(self, x: Floats, inputs: Tensor, radius: Tensor) -> Tensor:
+    def _radii(self, certifier: Certifier, x: Floats, inputs: Tensor, radius: Tensor) -> Tensor:
         """The network's radii in units of the scale. Each is proved again, as a box of X: rounding spoils nothing."""
         found, sure = torch.zeros_like(radius), torch.zeros_like(radius, dtype=torch.bool)
         inside = (radius - SLACK).clamp(min=0.0) * self.scaling_.ratio
@@ -306,7 +307,7 @@ class LinfDistClassifier(ClassifierMixin, BaseEstimator):
             rows = (~sure & (tried > 0)).nonzero()[:, 0]
             if len(rows):
                 eps = tried[rows].numpy().reshape(-1, *[1] * (x.ndim - 1))
-                sure[rows] = self._proved(x[rows.numpy()], inputs[rows], eps)
+                sure[rows] = self._proved(certifier, x[rows.numpy()], inputs[rows], eps)
                 found = found.where(~sure | (found > 0), tried)
         return found
 

@@ -43,11 +43,20 @@ def unsupported(x: Tensor, w: Tensor) -> list[str]:
     return reasons
 
 
+@functools.cache
+def has(name: str) -> bool:
+    """Whether the library has an operator of this name: one that was built long ago may not."""
+    return not missing() and hasattr(torch.ops.linfdist_native, name)
+
+
 def exact_unsupported(x: Tensor) -> list[str]:
     if missing():
         return [missing()]
-    built = hasattr(torch.ops.linfdist_native, "exact_network")
-    reasons = [] if built else ["the native library is older than these kernels: run `make setup` to build it again"]
+    reasons = (
+        []
+        if has("exact_network")
+        else ["the native library is older than these kernels: run `make setup` to build it again"]
+    )
     return reasons + ([] if x.device.type == "cpu" else [f"needs tensors on cpu, got {x.device.type}"])
 
 
@@ -93,6 +102,10 @@ def _function(name: str) -> Callable[..., Any]:
     return call
 
 
+def _without_geometry(name: str) -> Callable[..., Any]:
+    return lambda *args: _operator(name)(*args)
+
+
 inf_dist = _function("inf_dist")
 inf_dist_argmax = _function("inf_dist_argmax")
 inf_dist_backward = _function("inf_dist_backward")
@@ -104,3 +117,7 @@ adam_ = _function("adam_")
 exact_dense = _function("exact_dense")
 exact_sided = _function("exact_sided")
 exact_network = _function("exact_network")
+keep_sides = _without_geometry("keep_sides")
+inf_dist_kept = _without_geometry("inf_dist_kept")
+box_dist_kept = _without_geometry("box_dist_kept")
+sizes = _without_geometry("sizes")

@@ -1,0 +1,167 @@
+"""What proves: a network, a method, and all that depends on these two alone, computed once."""
+
+from collections.abc import Callable
+from fractions import Fraction
+
+import torch
+from torch import Tensor
+
+from ..eps import parse_eps
+from ..models import PixelNet
+from ..models.composed import narrowed
+from ..models.rounding import flush_error, rounding_error
+from ..nn.base import Contract
+from ..numbers import round_down, round_up
+from .box import BoxProof, LeadBounds, LeadProof
+from .checks import check_eps, check_images, check_labels, check_network, check_process
+from .chunks import rows_at_once
+from .device import check_device
+from .linear import LinearBounds
+from .margin import FeatureMargin, LogitMargin
+from .proof import Proof, largest_of
+from .radius import largest_proved
+from .zonotope import ZonotopeBounds
+
+METHODS = ("margin", "box", "crown-ibp", "crown", "fast-lin", "zonotope", "milp")
+AFTER_BOX: dict[str, Callable[[PixelNet], list[LeadBounds]]] = {  # what is tried after the box
+    "crown-ibp": lambda network: [LinearBounds(network, False)],
+    "crown": lambda network: [LinearBounds(network, False), LinearBounds(network, True)],
+    "fast-lin": lambda network: [LinearBounds(network, True, parallel=True)],
+    "zonotope": lambda network: [ZonotopeBounds(network)],
+}
+CONTAINED: dict[str, set[str]] = {  # methods whose proofs another one tries as well
+    "box": {"margin"},
+    **{name: {"margin", "box"} for name in (*AFTER_BOX, "milp")},
+    "crown": {"margin", "box", "crown-ibp"},
+}
+TOGETHER = 8  # boxes fill one vector, and cost as much as one box wherever each weight is used once for an image
+Eps = str | float | Fraction | Tensor
+
+
+def check_method(method: str) -> None:
+    """Raise ValueError for a method that there is not."""
+    if method not in METHODS:
+        raise ValueError(f"method = {method!r}: must be one of {', '.join(METHODS)}")
+
+
+class Prover:
+    """Certificates of one float network by one method, for as long as its tensors and its mode stay as they are.
+
+    The network is checked here, and what depends on it alone is computed. `certify` makes a prover for each call, for
+    nobody knows whether tensors have changed in between; a `Certifier` keeps one, of a copy that is its own.
+
+    own: whether nobody else can change the tensors. Then a twin with the same bits computes in place of the network,
+    one that keeps lists of the weights that can matter: see `models.composed.narrowed`.
+    """
+
+    @torch.no_grad()
+    def __init__(self, network: PixelNet, method: str, own: bool = False) -> None:
+        check_network(network)
+        check_device(network.any_tensor.device)
+        self.method = method
+        self.parts = [module for module in network.modules() if isinstance(module, Contract)]
+        self.steep = steep = network.readout.lipschitz
+        self.lipschitz, self.error = network.lipschitz, rounding_error(network)  # ValueError if it is not finite
+        self.network = narrowed(network) if own else network
+        if method == "milp" and steep is None:
+            raise TypeError(f"method 'milp' is for networks of distances only, not for {type(network).__name__}")
+        self.whole = self.lipschitz if steep is None else round_up(Fraction(self.lipschitz) * Fraction(steep))
+        self.bounds = self.network.readout.bounds() if steep is None or method != "margin" else None
+        self.off = flush_error(network, self.error) if method != "margin" else 0.0
+        self.after = AFTER_BOX[method](network) if method in AFTER_BOX else []
+        self.rows = rows_at_once(network)
+        shared = network.terms() > sum(parameter.numel() for parameter in network.parameters())
+        self.together = 1 if shared else TOGETHER
+
+    @torch.no_grad()
+    def __call__(
+        self, x: Tensor, eps: Eps | None, y: Tensor | None, radii: bool
+    ) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
+        """The first columns of a `Certificate`, see `certify`: prediction, radius, certified, margin_radius."""
+        check_process(self.parts)
+        check_images(self.network, x)
+        if y is not None:
+            check_labels(self.network.classes, y, len(x))
+        ball = _read_eps(eps, x, self.method)
+        keeps_little = self.steep is not None and not isinstance(ball, Tensor)  # logits: proofs split rows
+        rows = max(1, len(x)) if keeps_little else self.rows
+        parts = []
+        for start in range(0, len(x), rows):
+            here = ball[start : start + rows] if isinstance(ball, Tensor) else ball
+            parts.append(_certify(self._look(x[start : start + rows]), here, radii))
+        prediction, radius, certified, margin = (
+            (torch.cat(column) for column in zip(*parts, strict=True)) if parts else _nothing(x)
+        )
+        if y is not None:
+            certified = certified & (prediction == y.to(prediction.device, torch.int64))
+        return prediction, radius, None if ball is None else certified, margin
+
+    def _look(self, x: Tensor) -> list[Proof]:
+        """From a few images to the proofs that are tried in turn, cheap ones first: no method proves less than the
+        margin.
+        """
+        first: Proof
+        if self.steep is None:
+            assert self.bounds is not None
+            first = FeatureMargin(self.network, x, self.bounds, self.whole, self.error)
+        else:
+            first = LogitMargin(self.network, x, self.whole, self.error)
+        if self.method == "margin":
+            return [first]
+        assert self.bounds is not None
+        proofs: list[Proof] = [first, BoxProof(self.network, x, first.prediction, self.bounds, self.off)]
+        proofs[1].together = self.together
+        proofs += [LeadProof(self.network, x, first.prediction, each, self.off) for each in self.after]
+        return [*proofs, MilpProof(self.network, x, first.prediction)] if self.method == "milp" else proofs
+
+
+def _read_eps(eps: Eps | None, x: Tensor, method: str) -> Fraction | Tensor | None:
+    """An exact number, or float64 of x's shape."""
+    if isinstance(eps, Tensor):
+        if method in ("margin", "milp"):
+            raise ValueError(f"eps as a tensor, one number per pixel, is not for method {method!r}: take 'box'")
+        check_eps(eps, x)
+        return eps.detach().to(x.device, torch.float64).broadcast_to(x.shape)
+    return None if eps is None else parse_eps(eps)
+
+
+class MilpProof(Proof):
+    """The exact radius of a tiny network."""
+
+    closed_form = True
+
+    def __init__(self, network: PixelNet, x: Tensor, prediction: Tensor) -> None:
+        from .milp import radii  # its solver is an extra
+
+        super().__init__(prediction, radii(network, x).to(x.device))
+
+    def proves(self, rows: Tensor, eps: Tensor) -> Tensor:
+        radius = self.radius[rows]
+        return (radius > 0) & (radius >= largest_of(eps).clamp(max=1.0))  # a radius of 1 holds all images
+
+
+def _certify(proofs: list[Proof], eps: Fraction | Tensor | None, radii: bool) -> tuple[Tensor, ...]:
+    """(prediction, radius, certified, margin_radius) of one chunk; certified means nothing if eps is None."""
+    prediction = proofs[0].prediction
+    radius = torch.zeros_like(prediction, dtype=torch.float64)
+    certified = torch.zeros_like(prediction, dtype=torch.bool)
+    after_each = []
+    for proof in proofs:
+        radius = torch.maximum(radius, proof.radius)
+        failed = torch.full_like(radius, torch.inf)
+        rest = (~certified).nonzero()[:, 0]
+        if isinstance(eps, Tensor):
+            certified[rest] = proof.proves(rest, eps[rest])
+        elif eps is not None:
+            above = round_up(eps)
+            certified[rest] = proof.proves(rest, radius.new_full((1, 1, 1, 1), above))
+            radius = torch.where(certified, radius.clamp(min=min(1.0, round_down(eps))), radius)
+            failed = failed.where(certified, above)
+        if radii and not proof.closed_form:
+            radius = largest_proved(proof.proves, radius, failed, together=proof.together)
+        after_each.append(radius)
+    return prediction, radius, certified, after_each[0]
+
+
+def _nothing(x: Tensor) -> tuple[Tensor, ...]:
+    return tuple(x.new_empty(0, dtype=dtype) for dtype in (torch.int64, torch.float64, torch.bool, torch.float64))
