@@ -15,6 +15,7 @@ class Adder(Natural):
     title = "ℓ1-dist net"
     source = "Chen et al., 2020"
     certified_by = ("box",)
+    settings = tuple({"lr": lr} for lr in (0.03, 0.01, 0.1))
     norm = 1
 
     def network(

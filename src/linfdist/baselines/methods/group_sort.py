@@ -26,6 +26,7 @@ class GroupSortHinge(Method):
     title = "Group Sort"
     source = "Anil et al., 2019"
     certified_by = ("margin", "box")
+    settings = tuple({"lr": lr} for lr in (0.01, 0.02, 0.005))
 
     def __init__(self, stretch: float = 1.0) -> None:
         if not 0 < stretch < float("inf"):

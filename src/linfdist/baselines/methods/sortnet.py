@@ -28,6 +28,7 @@ class Sort(Method):
     title = "SortNet"
     source = "Zhang et al., 2022"
     certified_by = ("box",)
+    settings = tuple({"lr": lr, "reach": 2.0, "size": "mlp"} for lr in (0.02, 0.03, 0.01))
     adam: ClassVar = {"betas": (0.9, 0.99), "eps": 1e-10}
 
     def __init__(
