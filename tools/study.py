@@ -15,7 +15,7 @@ from pydantic import Field, field_validator
 from linfdist import recipes
 from linfdist.machine import in_words
 from linfdist.recipes import Recipe
-from linfdist.report.kept import Kept, Percent, append_rows, read_kept
+from linfdist.records import Percent, Record, append_records, read_records
 from linfdist.runs import Run
 
 from . import attempt
@@ -23,7 +23,7 @@ from . import attempt
 FILE = Path("results") / "study.jsonl"
 
 
-class Experiment(Kept):
+class Experiment(Record):
     """One experiment: its recipe, which held images out, and percentages of these images."""
 
     name: str
@@ -68,7 +68,7 @@ def settings(recipe: Recipe) -> dict[str, Any]:
 
 def read(path: Path) -> list[Experiment]:
     """Read all rows; none if there is no such file. ValueError names a line that is no experiment."""
-    return read_kept(path, Experiment)
+    return read_records(path, Experiment)
 
 
 def keep(folders: Sequence[Path], path: Path) -> list[Experiment]:
@@ -83,7 +83,7 @@ def keep(folders: Sequence[Path], path: Path) -> list[Experiment]:
             known.append(_identity(row))
             new.append(row)
     if new:
-        append_rows(path, [row.model_dump(exclude_none=True) for row in new])
+        append_records(path, [row.model_dump(exclude_none=True) for row in new])
     return new
 
 

@@ -157,7 +157,7 @@ def test_what_cannot_be_trusted_is_refused(tmp_path):
     with pytest.raises(TypeError, match="no linear bounds"):
         ld.certify(model, x, "0.1", method="crown")
     model.last.neurons.shares = (5.0, -2.0)
-    with pytest.raises(ValueError, match="must be positive numbers of at most 1"):
+    with pytest.raises(ValueError, match="whose sum is at most 1"):
         ld.certify(model, x, "0.1")
     for key, value in {"keep": 0.0, "terms": 65, "hidden": [], "classes": 0}.items():
         with pytest.raises(ValueError, match=key):
@@ -193,3 +193,22 @@ def test_training_certifies_and_files_hold_the_result(tmp_path):
     assert torch.equal(loaded(x), model(x))
     with pytest.raises(TypeError, match="trains a SortNet, got a ReLUNet"):
         train(METHODS["natural"]().network((1, 8, 8), 10, [0.3], 0.37), data.images, data.labels, "sortnet", plan)
+
+
+@pytest.mark.parametrize("keep", [1e-17, 1.66e-16, 2.4e-9, 1e-3, 0.3, 0.999])
+def test_shares_never_sum_to_more_than_one(keep):
+    """Rounded differences near 1 once made the shares of a small q sum to 1.5, and networks overflow unnoticed."""
+    for terms in (1, 2, 10, 64):
+        assert Fraction(99, 100) < sum(map(Fraction, geometric(keep, terms))) <= 1
+
+
+def test_shares_and_means_that_were_tampered_with_are_refused():
+    net = SortNet((1, 2, 2), 3, [0.0], 1.0, hidden=[5, 5]).eval()
+    next(module for module in net.modules() if isinstance(module, SortLinear)).shares = (1.0, 1.0)
+    with pytest.raises(ValueError, match="whose sum is at most 1"):
+        ld.certify(net, torch.rand(2, 1, 2, 2), "0.01")
+    net = SortNet((1, 2, 2), 3, [0.0], 1.0, hidden=[5, 5]).eval()
+    shift = next(module for module in net.modules() if isinstance(module, ld.nn.MeanShift))
+    shift.running_mean = torch.zeros(2, 5)  # along a batch of two
+    with pytest.raises(ValueError, match="one mean per feature"):
+        ld.certify(net, torch.rand(2, 1, 2, 2), "0.01", method="margin")

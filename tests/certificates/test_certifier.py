@@ -154,11 +154,11 @@ class LentMemory(nn.Parameter):
 def test_copies_that_are_none_are_refused():
     net = random_net(0)
     net.body.layers[-2].__class__ = Shares
-    with pytest.raises(TypeError, match="copies of itself that are its own"):
+    with pytest.raises(TypeError, match="copies that share modules or memory"):
         ld.Certifier(net)
     net = random_net(0)
     net.last._parameters["weight"] = LentMemory(net.last.weight.data)
-    with pytest.raises(TypeError, match="copies of itself that are its own"):
+    with pytest.raises(TypeError, match="copies that share modules or memory"):
         ld.Certifier(net)
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from linfdist.compare.rows import CompareRow, read_compare_rows
+from linfdist.records import append_records
 from linfdist.report.compared import chart
-from linfdist.report.kept import append_rows
 from linfdist.reproduce.compare import compare
 from linfdist.reproduce.peers import accuracy_table, cost_table, groups, stated
 from tools import compared
@@ -43,9 +43,9 @@ def test_tables_of_the_paper_show_the_row_of_the_largest_budget(make_row):
 
 def test_rows_are_strict(make_row, tmp_path):
     path = tmp_path / "rows.jsonl"
-    append_rows(path, [make_row().model_dump(exclude_none=True)])
+    append_records(path, [make_row().model_dump(exclude_none=True)])
     assert read_compare_rows(path) == [make_row()]
-    append_rows(path, [make_row().model_dump() | {"certified": "90"}])
+    append_records(path, [make_row().model_dump() | {"certified": "90"}])
     with pytest.raises(ValueError, match=r"line 2, is no result \(certified: "):
         read_compare_rows(path)
     assert make_row(trials=[]).led is None

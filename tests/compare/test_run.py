@@ -109,7 +109,8 @@ def test_the_command(tmp_path, digits, monkeypatch):
         assert {"machine", "date", "trials", "chosen", "seed"} <= json.loads(row.model_dump_json()).keys()
     for word in ("ℓ∞-dist Net", "IBP", "digits, ε = 0.1, 1.5s for each", "2 settings tried on held-out images; seed 0"):
         assert word in first.output
-    assert (tmp_path / "digits-1.5s-trials2-seed0" / "compare-dark.png").read_bytes().startswith(b"\x89PNG")
+    (folder,) = tmp_path.glob("digits-1.5s-trials2-seed0-*")
+    assert (folder / "compare-dark.png").read_bytes().startswith(b"\x89PNG")
     before = (tmp_path / "rows.jsonl").read_bytes()
     monkeypatch.setattr("linfdist.report.compared.require_matplotlib", no_matplotlib)
     second = CliRunner().invoke(app, command)

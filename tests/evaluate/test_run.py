@@ -219,7 +219,7 @@ def boasting(network, x, eps, y=None, **options):
 
 def certifier_of(wrong):
     """What makes certifiers that answer as this `certify` does."""
-    return lambda network, method: lambda x, eps, y: wrong(network, x, eps, y, method=method)
+    return lambda network, method: lambda x, eps, y, radii: wrong(network, x, eps, y, method=method, radii=radii)
 
 
 def test_a_wrong_certificate_is_found(call, tmp_path, monkeypatch):

@@ -229,7 +229,7 @@ def test_the_float_form(own):
 
 
 def test_a_mean_of_networks_is_refused_in_words():
-    with pytest.raises(TypeError, match="take its members one by one"):
+    with pytest.raises(TypeError, match="each of its members has"):
         exact.freeze(ld.models.Mean([random_net(0), random_net(1)]))
     with pytest.raises(TypeError, match="a MeanLogits has no form on top of integers"):
         exact.freeze(ld.models.Mean([random_mlp(0), random_mlp(1)]))

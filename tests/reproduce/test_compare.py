@@ -5,7 +5,7 @@ from typer.testing import CliRunner
 
 from linfdist.cli import app
 from linfdist.numbers import down, nearest, up
-from linfdist.report.kept import append_rows
+from linfdist.records import append_records
 from linfdist.reproduce.compare import compare, spread
 from linfdist.reproduce.plan import SCALES, numbers
 
@@ -74,7 +74,7 @@ def test_a_dry_run_of_every_table(invoke, tmp_path, table, scale):
 
 def test_rows_that_are_there_need_not_be_run(invoke, tmp_path, make_row):
     row = make_row(9, "cifar10-conv-mlp", clean=40.0, robust=30.0, certified=28.0)
-    append_rows(tmp_path / "kept.jsonl", [row.model_dump(exclude_none=True)])
+    append_records(tmp_path / "kept.jsonl", [row.model_dump(exclude_none=True)])
     result = invoke("table9", "--rows", "kept.jsonl")
     assert result.exit_code == 0, result.output
     assert "28.00" in result.output

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from linfdist import recipes
-from linfdist.report.kept import append_rows
+from linfdist.records import append_records
 from linfdist.reproduce.epochs import epoch_times, schedule_points
 from linfdist.reproduce.plan import Planned
 from linfdist.reproduce.rows import read_table_rows
@@ -89,9 +89,9 @@ def test_a_run_that_was_stopped_goes_on(tmp_path, digits):
 def test_a_line_that_is_no_row_is_named(tmp_path, make_row):
     path = tmp_path / "rows.jsonl"
     row = make_row(3, "cifar10-ablation-a", clean=30.0)
-    append_rows(path, [row.model_dump(exclude_none=True)])
+    append_records(path, [row.model_dump(exclude_none=True)])
     assert read_table_rows(path) == [row]
-    append_rows(path, [row.model_dump() | {"clean": 130.0}])
+    append_records(path, [row.model_dump() | {"clean": 130.0}])
     with pytest.raises(ValueError, match=r"rows\.jsonl, line 2, is no result \(clean: "):
         read_table_rows(path)
     assert read_table_rows(tmp_path / "none.jsonl") == []

@@ -7,7 +7,7 @@ import pytest
 
 from linfdist import recipes
 from linfdist.files import write_atomically
-from linfdist.report.kept import append_rows
+from linfdist.records import append_records
 from linfdist.report.published import tables
 from linfdist.zoo.cards import Card
 from tools import compared
@@ -70,7 +70,7 @@ def test_a_full_page(root, shelf, make_row):
     results = root / "results"
     rows = [make_row(3, "cifar10-ablation-e", seed, clean=40.0, robust=30.0, certified=25.0) for seed in range(3)]
     rows += [make_row(7, "cifar10-depth-identity-5", clean=40.0, train_clean=44.0)]
-    append_rows(results / "table3.jsonl", [row.model_dump(exclude_none=True) for row in rows])
+    append_records(results / "table3.jsonl", [row.model_dump(exclude_none=True) for row in rows])
     training = [
         {"epoch": 1, "p": 8.0, "clean": 50.0, "certified": 20.0},
         {"epoch": 2, "clean": 90.0, "certified": 88.0},
@@ -82,7 +82,7 @@ def test_a_full_page(root, shelf, make_row):
         recipe = recipes.load("mnist-quick").override({"lr": 0.05, "holdout": 5000, "seed": seed})
         row = Experiment(name=f"a{seed}", recipe=recipe, certified=certified, clean=90.0, minutes=5.0, machine="x",
                          date="2026-11-16")  # fmt: skip
-        append_rows(results / "study.jsonl", [row.model_dump(exclude_none=True)])
+        append_records(results / "study.jsonl", [row.model_dump(exclude_none=True)])
     (results / "times").mkdir()
     course = {
         "data": "cifar10",
@@ -134,7 +134,7 @@ def test_pictures_are_the_same_every_time(shelf):
 def test_rows_of_recipes_that_have_changed_since_are_not_shown(root, make_row):
     now = make_row(3, "cifar10-ablation-e", clean=40.0)
     row = now.model_copy(update={"recipe": now.recipe.override({"width": 7})})
-    append_rows(root / "results" / "table3.jsonl", [row.model_dump(exclude_none=True)])
+    append_records(root / "results" / "table3.jsonl", [row.model_dump(exclude_none=True)])
     with pytest.raises(ValueError, match="a run of cifar10-ablation-e is not what table 3 has now"):
         read(root / "results")
 

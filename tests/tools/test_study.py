@@ -6,7 +6,7 @@ import pytest
 
 from linfdist import recipes
 from linfdist.evaluate import watch
-from linfdist.report.kept import append_rows
+from linfdist.records import append_records
 from linfdist.runs import Run
 from linfdist.training import train
 from tools.study import experiment, main, read, settings
@@ -53,7 +53,7 @@ def test_images_that_were_seen_prove_nothing(runs, tmp_path, capsys):
 def test_a_row_without_held_out_images_is_no_experiment(runs, tmp_path):
     row = experiment(Run(runs / "held-out")).model_dump(exclude_none=True)
     path = tmp_path / "study.jsonl"
-    append_rows(path, [row | {"recipe": row["recipe"] | {"holdout": 0}}])
+    append_records(path, [row | {"recipe": row["recipe"] | {"holdout": 0}}])
     with pytest.raises(ValueError, match=r"line 1, is no result .*held no images out"):
         read(path)
 

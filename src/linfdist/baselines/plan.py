@@ -3,6 +3,7 @@
 import hashlib
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
@@ -52,6 +53,7 @@ class Plan:
     batch_size: int = 256
     clip: float = 8.0
     pad: int = 0
+    pad_mode: Literal["zero", "edge"] = "zero"
     flip: bool = False
     seed: int = 0
 

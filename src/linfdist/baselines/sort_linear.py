@@ -94,13 +94,14 @@ class SortLinear(LipschitzModule):
 
     def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
         """One subtraction, then K products and sums, and a bias; what underflows is less than another rounding."""
-        reach = max(distance_rounding(self.weight, self.bias, size, unit).size, Fraction(1))
+        steep = max(Fraction(1), sum(map(Fraction, self.shares), Fraction(0)))
+        reach = max(distance_rounding(self.weight, self.bias, size, unit).size, Fraction(1)) * steep
         error = (len(self.shares) + 3) * unit * reach
         return Rounding(reach + error, reach + error, error)
 
     def check(self, name: str) -> None:
-        if not all(LEAST <= share <= 1 for share in self.shares):
-            raise ValueError(f"{name}.shares = {self.shares!r:.80}: must be positive numbers of at most 1")
+        if not all(LEAST <= share <= 1 for share in self.shares) or not 0 < sum(map(Fraction, self.shares)) <= 1:
+            raise ValueError(f"{name}.shares = {self.shares!r:.80}: must be positive numbers whose sum is at most 1")
 
     def terms(self, shape: Shape) -> int:
         return self.weight.numel()

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from ..nn import Box
+from ..numbers import round_down
 
 TILE = 1 << 13  # pairs of a sample and a neuron at a time: their largest distances stay in the cache
 
@@ -20,9 +22,9 @@ def geometric(keep: float, terms: int) -> tuple[float, ...]:
     They are those of the expectation of the largest distance while each input is kept with probability q = keep, cut
     off after K = terms. Rounded down, each of them is exact in float32 and float64.
     """
-    whole = 1 - (1 - keep) ** terms
-    exact = (keep * (1 - keep) ** k / whole * (1 - 2.0**-40) for k in range(terms))
-    parts = (math.frexp(share) for share in exact)
+    kept = Fraction(keep)
+    whole = 1 - (1 - kept) ** terms  # exact: differences of floats near 1 would lose all digits of a small q
+    parts = (math.frexp(round_down(kept * (1 - kept) ** k / whole)) for k in range(terms))
     return tuple(math.ldexp(math.floor(math.ldexp(mantissa, 24)), power - 24) for mantissa, power in parts)
 
 

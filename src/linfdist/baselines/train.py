@@ -51,7 +51,7 @@ def train(
     network.check_images(as_pixels(images[:1]))
     steps_per_epoch = len(images) // plan.batch_size
     total = max(1, round(plan.epochs * steps_per_epoch))
-    device, change = network.any_tensor.device, Augment(pad=plan.pad, flip=plan.flip)
+    device, change = network.any_tensor.device, Augment(pad=plan.pad, pad_mode=plan.pad_mode, flip=plan.flip)
     parameters = [*network.parameters(), *method.start(network, plan.at(0, steps_per_epoch))]
     optimiser = torch.optim.Adam(parameters, lr=plan.lr, **method.adam)
     order, sums = torch.empty(0, dtype=torch.int64), [0.0, 0.0, 0.0]

@@ -45,9 +45,11 @@ class BallProof(Proof):
 class BoxProof(BallProof):
     """Intervals through the body up to the features, then the bounds of the readout."""
 
-    def __init__(self, network: PixelNet, x: Tensor, prediction: Tensor, bounds: Proves, off: float) -> None:
+    def __init__(
+        self, network: PixelNet, x: Tensor, prediction: Tensor, bounds: Proves, off: float, together: int = 1
+    ) -> None:
         super().__init__(network, x, prediction, off)
-        self.bounds = bounds
+        self.bounds, self.together = bounds, together
 
     def _proves(self, rows: Tensor, eps: Tensor) -> Tensor:
         features = self.network.features_box(ball(self.x[rows], eps))  # (b, F) each

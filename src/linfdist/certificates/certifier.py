@@ -4,7 +4,6 @@ import copy
 from collections.abc import Sequence
 from typing import Any, cast
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -18,7 +17,7 @@ from .prover import Eps, Prover, check_method
 
 
 class Certifier:
-    """A network as it was when this was made, ready to certify: a single image takes a millisecond or less.
+    """A network as it was when this was made, ready to certify a single image at a time.
 
     model: a network in floating point, as `certify` takes it, in eval mode. What is certified is a copy of it: whatever
     becomes of the model later, its tensors or its mode, changes nothing here. So all that depends on the network alone
@@ -28,7 +27,7 @@ class Certifier:
 
     Example:
         >>> certifier = ld.Certifier(ld.load("mnist-0.3"))
-        >>> certifier(image, eps="0.3").radius
+        >>> certifier(images[:1], eps="0.3", radii=False).certified  # the largest radius takes several times as long
 
     The certificates are those of `certify`, number by number. Threads may share a certifier.
     """
@@ -42,7 +41,10 @@ class Certifier:
     ) -> None:
         check_method(method)
         if not isinstance(model, nn.Module):
-            raise TypeError(f"a Certifier is for networks in floating point, not for a {type(model).__name__}: certify")
+            raise TypeError(
+                f"a Certifier is for networks in floating point, not for a {type(model).__name__}: load names and "
+                "paths with linfdist.load, and give exact networks to certify"
+            )
         if shape is None and not isinstance(model, PixelNet):
             raise TypeError(f"shape: a {type(model).__name__} does not know its images, so give their shape (C, H, W)")
         own = cast(nn.Module, on_device(_copy_of(model), device))
@@ -52,7 +54,7 @@ class Certifier:
 
     def __call__(self, x: Samples, eps: Eps | NDArray[Any] | None, y: Any = None, radii: bool = True) -> Certificate:
         """Prove, image by image, that no change of the pixels by up to eps changes the prediction: see `certify`."""
-        home = CPU if isinstance(x, np.ndarray) else x.device
+        home = x.device if isinstance(x, Tensor) else CPU
         if self.__device is not None and isinstance(x, Tensor):
             check_plain(x, "x")
             x = x.to(self.__device)
@@ -71,7 +73,9 @@ def _copy_of(model: nn.Module) -> nn.Module:
     own = copy.deepcopy(model)
     modules, memory = {id(module) for module in model.modules()}, {_place(tensor) for tensor in _tensors(model)}
     if any(id(module) in modules for module in own.modules()) or any(_place(each) in memory for each in _tensors(own)):
-        raise TypeError(f"a {type(model).__name__} does not make copies of itself that are its own: use certify")
+        raise TypeError(
+            f"a {type(model).__name__} makes copies that share modules or memory with it, and could change: use certify"
+        )
     return own
 
 

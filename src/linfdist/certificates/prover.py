@@ -109,8 +109,8 @@ class Prover:
         if self.method == "margin":
             return [first]
         assert self.bounds is not None
-        proofs: list[Proof] = [first, BoxProof(self.network, x, first.prediction, self.bounds, self.off)]
-        proofs[1].together = self.together
+        box = BoxProof(self.network, x, first.prediction, self.bounds, self.off, self.together)
+        proofs: list[Proof] = [first, box]
         proofs += [LeadProof(self.network, x, first.prediction, each, self.off) for each in self.after]
         return [*proofs, MilpProof(self.network, x, first.prediction)] if self.method == "milp" else proofs
 

@@ -10,6 +10,7 @@ from datetime import date
 from pathlib import Path
 
 import torch
+from pydantic import ValidationError
 
 from .. import models
 from ..attacks import attack
@@ -21,7 +22,7 @@ from ..evaluate.subject import subject_of
 from ..files import file_sha256, read_header, write_atomically
 from ..machine import in_words
 from ..models import PixelNet
-from ..report.kept import Kept, read_kept
+from ..records import Record, read_records
 from ..training import Diverged
 from . import memory
 from .contenders import Contender, Lesson
@@ -33,7 +34,7 @@ ATTACKS = ("pgd", "strong")
 HEADER = "compare"  # the key of a network's file that holds its record
 
 
-class Trained(Kept):
+class Trained(Record):
     """The record of a training, which is kept in the file of its network."""
 
     setting: Setting
@@ -83,14 +84,14 @@ class Bout:
         best = max(range(len(trials)), key=lambda number: trials[number].rank, default=0)
         if trials and trials[best].problem is not None:
             raise Diverged(f"{self.contender.title}: no trial came to its end; {trials[best].problem}", 0)
-        epoch = trials[best].seconds / trials[best].epochs if trials else None
+        epoch = max(trials[best].seconds, 1e-3) / trials[best].epochs if trials else None
         network, trained = self.trained(best, epoch)
         return self.row(trials, network, trained)
 
     def trial(self, number: int) -> Trial:
         """Train with a setting for a short while, and measure it on the held-out images."""
         path, setting = self.folder / f"trial-{number + 1}.json", self.contender.settings[number]
-        before = read_kept(path, Trial)
+        before = read_records(path, Trial)
         if before and before[0].setting == plain(setting):
             return before[0]
         lesson, seconds = self.images.kept, self.terms.trial_seconds
@@ -101,7 +102,7 @@ class Bout:
             with busy(f"{self.contender.title}: {what}, {epochs:.3g} epochs in {seconds:.3g} s", self.show):
                 network = self.contender.train(lesson, setting, epochs)
                 took = time.perf_counter() - start
-                measured = self.look(network)
+                measured = self.measure(network)
         except Diverged as error:
             took, problem = time.perf_counter() - start, str(error)
         trial = Trial.model_validate(
@@ -111,10 +112,10 @@ class Bout:
         self.tell(f"  {what}: {trial.epochs:.3g} epochs, {took:.1f} s, {problem or _percentages(measured)} (held out)")
         return trial
 
-    def look(self, network: PixelNet) -> dict[str, float]:
+    def measure(self, network: PixelNet) -> dict[str, float]:
         """Percentages of the held-out images; `Violated` if a proof and an attack contradict each other."""
         held, rows = self.images.held, []
-        subject = subject_of(self.contender.subject(network), held.images.shape[1:])
+        subject = subject_of(network, held.images.shape[1:])
         for start in range(0, len(held), BATCH):
             few = slice(start, start + BATCH)
             rows += examine(
@@ -129,7 +130,10 @@ class Bout:
         """Train on all images with a setting; epoch: the seconds that one took in its trial, if there was one."""
         path, setting = self.folder / "model.safetensors", self.contender.settings[number]
         if path.exists():
-            record = Trained.model_validate_json(str(read_header(path)[HEADER]))
+            try:
+                record = Trained.model_validate_json(str(read_header(path).get(HEADER)))
+            except ValidationError:
+                raise ValueError(f"{path} has no record of its training: remove it, and it is trained again") from None
             if record.setting == plain(setting):
                 return models.load(path), record
         lesson, seconds = self.images.all, self.terms.training_seconds
@@ -158,7 +162,7 @@ class Bout:
         part = "test" if self.terms.limit is None else f"test{len(self.images.test)}"
         out = self.folder / f"{part}-{file_sha256(file)[:12]}"
         summary = evaluate(
-            self.contender.subject(network), self.images.test, self.eps, out, file, method=self.method, radii=False,
+            network, self.images.test, self.eps, out, file, method=self.method, radii=False,
             attacks=ATTACKS, show_progress=self.show,
         ).summary  # fmt: skip
         row = CompareRow(

@@ -52,10 +52,6 @@ class Contender(ABC):
         `Diverged` if the loss is no longer finite.
         """
 
-    def subject(self, network: PixelNet) -> object:
-        """What `evaluate` examines: the network, or a `Subject` with certificates of another kind."""
-        return network
-
 
 class MethodContender(Contender):
     """A method of `linfdist.baselines`: its network, its plan. A setting has arguments of these and of the method."""
@@ -81,7 +77,9 @@ class MethodContender(Contender):
         changes = {key: value for key, value in setting.items() if key in planned}
         method, recipe = self.method(**own), lesson.recipe
         eps = float(recipe.fraction("eps"))
-        return method, method.plan(eps, epochs, pad=recipe.pad, flip=recipe.flip, seed=lesson.seed, **changes)
+        return method, method.plan(
+            eps, epochs, pad=recipe.pad, pad_mode=recipe.pad_mode, flip=recipe.flip, seed=lesson.seed, **changes
+        )
 
 
 class RecipeContender(Contender):
@@ -117,6 +115,11 @@ def chosen(names: Sequence[str], trials: int) -> list[Contender]:
     """Those of these names, in the order of all; all of them if there are no names. Each must have so many settings."""
     everyone = contenders()
     for name in names:
+        if name in METHODS and name not in everyone:
+            raise ValueError(
+                f"methods: {name!r} makes statistical claims and proves nothing, so it is not compared: "
+                "see linfdist.baselines.smoothed"
+            )
         if name not in everyone:
             raise ValueError(
                 f"methods: there is no {name!r}{closest(name, everyone)}; the methods are {', '.join(everyone)}"

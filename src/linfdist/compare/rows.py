@@ -6,12 +6,12 @@ from typing import Any
 
 from pydantic import Field
 
-from ..report.kept import Kept, Percent, read_kept
+from ..records import Percent, Record, read_records
 
 Setting = dict[str, float | int | str | list[float]]
 
 
-class Trial(Kept):
+class Trial(Record):
     """A short training with one setting, and percentages of the held-out images.
 
     problem: what went wrong, if it did; then nothing was measured, and all percentages are 0.
@@ -26,12 +26,12 @@ class Trial(Kept):
     problem: str | None = None
 
     @property
-    def rank(self) -> tuple[float, float, float]:
+    def rank(self) -> tuple[bool, float, float, float]:
         """What is chosen by: certified accuracy, and what survives and is right only where nothing tells there."""
-        return self.certified, self.pgd20, self.clean
+        return self.problem is None, self.certified, self.pgd20, self.clean
 
 
-class CompareRow(Kept):
+class CompareRow(Record):
     """One contender under the terms of a comparison.
 
     budget: seconds, of which the trials had a share; trials: empty if there was one setting only. epochs, seconds,
@@ -71,6 +71,11 @@ class CompareRow(Kept):
         return max(1, len(self.trials))
 
     @property
+    def ours(self) -> bool:
+        """Whether it is a network of this package, and not one to compare with."""
+        return self.method == "dist"
+
+    @property
     def led(self) -> Trial | None:
         """The trial whose setting was chosen; None if there was no choice."""
         return next((trial for trial in self.trials if trial.setting == self.chosen), None)
@@ -78,7 +83,7 @@ class CompareRow(Kept):
 
 def read_compare_rows(path: Path) -> list[CompareRow]:
     """Read all rows; none if there is no such file. ValueError names a line that is no row."""
-    return read_kept(path, CompareRow)
+    return read_records(path, CompareRow)
 
 
 def plain(setting: Mapping[str, Any]) -> Setting:

@@ -8,12 +8,12 @@ from filelock import FileLock, Timeout
 
 from .. import data
 from ..data import Dataset
-from ..report.kept import append_rows
+from ..records import append_records
 from ..training import Diverged
 from .bout import Bout, Images
 from .contenders import Contender, Lesson, chosen
-from .rows import CompareRow, read_compare_rows
-from .terms import HELD_OUT, Terms, enough, in_words
+from .rows import CompareRow, plain, read_compare_rows
+from .terms import HELD_OUT, Terms, rounded_up_time, time_text
 
 
 def run(
@@ -35,16 +35,16 @@ def run(
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(folder / ".lock", timeout=0):
-            images = see(terms, data_dir)
+            images = load_images(terms, data_dir)
             done = {row.method for row in read_compare_rows(rows_file) if _fits(row, terms, images)}
             left = [each for each in wanted if each.name not in done]
-            _do(left, terms, images, folder, rows_file, tell, show)
+            _run_each(left, terms, images, folder, rows_file, tell, show)
     except Timeout:
         raise ValueError(f"another process compares into {folder}: wait for it, or choose another --out") from None
     return [row for row in read_compare_rows(rows_file) if _fits(row, terms, images)]
 
 
-def see(terms: Terms, data_dir: Path | None = None) -> Images:
+def load_images(terms: Terms, data_dir: Path | None = None) -> Images:
     """Load the images; those that are held out are evenly spaced, as a data set may be sorted by class."""
     train, info, recipe = data.load(terms.data, "train", data_dir), data.info(terms.data), terms.recipe
     test = data.load(terms.data, "test", data_dir)
@@ -61,12 +61,18 @@ def _some(dataset: Dataset, which: torch.Tensor) -> Dataset:
 
 
 def _fits(row: CompareRow, terms: Terms, images: Images) -> bool:
-    """Whether a row is of these terms."""
+    """Whether a row is of these terms, and of what its contender tries and is certified by today."""
+    contender = next((each for each in chosen([], 1) if each.name == row.method), None)
+    if contender is None or row.certified_by != ",".join(contender.certified_by):
+        return False
+    tried = [trial.setting for trial in row.trials] or [row.chosen]
+    if tried != [plain(each) for each in contender.settings[: terms.trials]]:
+        return False
     mine = (row.data, row.eps, row.budget, row.tried, row.seed, row.n)
     return mine == (terms.data, terms.recipe.eps, terms.budget, terms.trials, terms.seed, len(images.test))
 
 
-def _do(
+def _run_each(
     left: Sequence[Contender],
     terms: Terms,
     images: Images,
@@ -81,7 +87,7 @@ def _do(
     for number, bout in enumerate(bouts, start=1):
         tell(f"{number} of {len(bouts)}: {bout.contender.title} ({bout.contender.name})")
         try:
-            append_rows(rows_file, [bout.run().model_dump(exclude_none=True)])
+            append_records(rows_file, [bout.run().model_dump(exclude_none=True)])
         except Diverged as error:  # the others are not to wait for this one
             problems.append(f"{bout.contender.name}: {error}")
             tell(f"  {error}")
@@ -94,9 +100,9 @@ def _check_budget(bouts: Sequence[Bout], terms: Terms) -> None:
     needs = {bout.contender.name: terms.needed(bout.pace(0)) for bout in bouts}
     late = {name: needed for name, needed in needs.items() if needed > terms.budget}
     if late:
-        each = ", ".join(f"{name} {enough(needed)}" for name, needed in late.items())
+        each = ", ".join(f"{name} {rounded_up_time(needed)}" for name, needed in late.items())
         trials = "" if terms.trials == 1 else f" and {terms.trials} trials"
         raise ValueError(
-            f"budget = {in_words(terms.budget)}: is too small for one epoch{trials}; needed are at least: {each}. "
+            f"budget = {time_text(terms.budget)}: is too small for one epoch{trials}; needed are at least: {each}. "
             "Give more time, or leave these out (--methods)"
         )

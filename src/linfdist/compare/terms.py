@@ -1,5 +1,6 @@
 """The terms of a comparison, the same for every contender: images, time, trials, seed."""
 
+import hashlib
 import math
 import re
 from dataclasses import dataclass
@@ -7,7 +8,7 @@ from dataclasses import dataclass
 from .. import recipes
 from ..recipes.problems import closest
 
-DATA = ("mnist", "fashion", "cifar10", "digits")
+DATA = ("mnist", "fashion", "cifar10", "digits")  # not tinyimagenet: networks to compare with take no crop yet
 TRIALS = 3
 TRIALS_SHARE = 0.25  # of the budget, for all trials together; none if there is only one setting
 HELD_OUT = 1000  # training images that choices are made on, but at most every seventh
@@ -34,7 +35,7 @@ class Terms:
         if self.data not in DATA:
             raise ValueError(f"data = {self.data!r}: must be one of {', '.join(DATA)}{closest(self.data, DATA)}")
         if not 0 < self.budget <= _LONGEST:
-            raise ValueError(f"budget = {self.budget!r}: must be more than 0 and at most {in_words(_LONGEST)}")
+            raise ValueError(f"budget = {self.budget!r}: must be more than 0 and at most {time_text(_LONGEST)}")
         if self.trials < 1:
             raise ValueError(f"trials = {self.trials}: must be at least 1")
         if not 0 <= self.seed < 2**63:
@@ -49,8 +50,9 @@ class Terms:
 
     @property
     def name(self) -> str:
-        """Name what trainings depend on; their folder has the same name."""
-        return f"{self.data}-{in_words(self.budget)}-trials{self.trials}-seed{self.seed}"
+        """Name what trainings depend on, the recipe included; their folder has the same name."""
+        digest = hashlib.sha256(self.recipe.model_dump_json().encode()).hexdigest()[:8]
+        return f"{self.data}-{time_text(self.budget)}-trials{self.trials}-seed{self.seed}-{digest}"
 
     @property
     def trial_seconds(self) -> float:
@@ -75,12 +77,12 @@ def parse_budget(text: str) -> float:
     if match is None or not 0 < (seconds := float(match[1]) * _SECONDS[match[2]]) <= _LONGEST:
         raise ValueError(
             f"budget = {text[:60]!r}: must be a time such as 90s, 20m or 1.5h, more than 0 and at most "
-            f"{in_words(_LONGEST)}"
+            f"{time_text(_LONGEST)}"
         )
     return seconds
 
 
-def in_words(seconds: float) -> str:
+def time_text(seconds: float) -> str:
     """A time as `parse_budget` reads it: 90s, 20m, 1.5h."""
     for unit, size in (("h", 3600), ("m", 60)):
         if seconds >= size and f"{seconds / size:.4g}" == f"{seconds / size:.12g}":
@@ -88,7 +90,7 @@ def in_words(seconds: float) -> str:
     return f"{seconds:.12g}s"
 
 
-def enough(seconds: float) -> str:
+def rounded_up_time(seconds: float) -> str:
     """A time of at least so many seconds, in whole seconds, minutes or hours."""
     unit, size = ("h", 3600) if seconds > 3 * 3600 else ("m", 60) if seconds > 3 * 60 else ("s", 1)
     return f"{math.ceil(seconds / size)}{unit}"

@@ -97,7 +97,10 @@ class MeanLogits(Readout):
         return max(member.elements() for member in self.networks)
 
     def fold(self, folded: Folded) -> None:
-        raise TypeError("a Mean has no form in integers, nor in mixed-integer programs: take its members one by one")
+        raise TypeError(
+            "a Mean has no form in integers, nor in mixed-integer programs; each of its members has, as another "
+            'classifier: linfdist.models.save(network.members[0], "member.safetensors")'
+        )
 
     def onnx(self, graph: Graph, x: str, name: str | None = None) -> str:
         images = graph.node("Reshape", x, graph.integers(0, *self.shape))

@@ -91,7 +91,9 @@ def _describe(config: Mapping[str, Any], tensors: Mapping[str, Tensor], path: Pa
 def _layers(config: Mapping[str, Any]) -> int:
     """Count the layers that the configuration promises, those of members included."""
     depth = config.get("depth")
-    return (depth if isinstance(depth, int) else 0) + sum(_layers(each) for each in members_of(config))
+    lists = [config.get(key) for key in ("hidden", "convolutions")]
+    listed = sum(len(each) for each in lists if isinstance(each, list))
+    return (depth if isinstance(depth, int) else 0) + listed + sum(_layers(each) for each in members_of(config))
 
 
 def load_into(module: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:

@@ -30,6 +30,8 @@ class Entry(Protocol):
     def certified(self) -> float: ...
     @property
     def led(self) -> Short | None: ...
+    @property
+    def ours(self) -> bool: ...
 
 
 @styled
@@ -53,7 +55,7 @@ def compared(rows: Sequence[Entry], title: str = "", *, axes: Any = None, theme:
     low = min(places[0] - LABEL / 200 * top, -0.02 * top)
     latest = max(row.seconds for row in rows)
     for number, (row, place) in enumerate(zip(ordered, places, strict=True)):
-        ours = row.title.startswith("ℓ∞")
+        ours = row.ours
         colour, mark = theme.certified if ours else theme.clean, MARKS[number % len(MARKS)]
         if (led := row.led) is not None:
             axes.plot([led.seconds, row.seconds], [led.certified, row.certified], color=colour, linewidth=1, alpha=0.6)

@@ -53,11 +53,16 @@ def _listed(value: object) -> object:
     return [part.strip() for part in value.strip("[] ").split(",") if part.strip()] if isinstance(value, str) else value
 
 
-def _named(value: object) -> object:
-    """Names with commas between them, as on a command line, as a list; a comma before a number is part of a name."""
+def _named(value: object, between: str = ",") -> object:
+    """Names with commas between them, as on a command line, as a list; between: what separates them, as a pattern."""
     if not isinstance(value, str):
         return value
-    return [part.strip("'\" ") for part in re.split(r",(?!\s*[-0-9])", value.strip("[] ")) if part.strip("'\" ")]
+    return [part.strip("'\" ") for part in re.split(between, value.strip("[] ")) if part.strip("'\" ")]
+
+
+def _views(value: object) -> object:
+    """Names of views as a list; a comma before a number is part of a name, as in shift:1,0."""
+    return _named(value, r",(?!\s*[-0-9])")
 
 
 def _ends(ends: list[float]) -> list[float]:
@@ -109,7 +114,7 @@ class Recipe(BaseModel):
     identity_init: bool = Field(True, description="whether hidden layers start near the identity map (C0 = -10)")
     mean_shift: bool = Field(True, description="subtract the batch mean after each hidden layer; false: learn a bias")
 
-    views: Annotated[list[str], BeforeValidator(_named)] = Field(
+    views: Annotated[list[str], BeforeValidator(_views)] = Field(
         [],
         description="views of an image that the trained network's logits are averaged over, such as same,mirror or "
         "same,shift:1,0,shift:-1,0 (one row down, one up); empty: the image alone",

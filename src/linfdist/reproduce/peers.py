@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ..compare.rows import CompareRow, setting_in_words
-from ..compare.terms import in_words
+from ..compare.terms import time_text
 from ..numbers import down, nearest, up, written
 from .beside import cited_as
 from .compare import NONE, ComparedTable, published_number
@@ -21,7 +21,7 @@ def groups(rows: Sequence[CompareRow]) -> list[list[CompareRow]]:
 def title(rows: Sequence[CompareRow]) -> str:
     """Name a comparison."""
     first = rows[0]
-    return f"{first.data}, ε = {first.eps}, {in_words(first.budget)} for each"
+    return f"{first.data}, ε = {first.eps}, {time_text(first.budget)} for each"
 
 
 def accuracy_table(rows: Sequence[CompareRow]) -> ComparedTable:
@@ -55,7 +55,7 @@ def stated(rows: Sequence[CompareRow]) -> str:
     trials = "one setting" if first.tried == 1 else f"{first.tried} settings tried on held-out images"
     machines = "; ".join(dict.fromkeys(f"{row.machine}, {_threads(row.threads)}" for row in rows))
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
-    return f"{in_words(first.budget)} of training for each, {trials}; seed {first.seed}; {machines}; {when}."
+    return f"{time_text(first.budget)} of training for each, {trials}; seed {first.seed}; {machines}; {when}."
 
 
 def _threads(count: int) -> str:

@@ -6,11 +6,11 @@ from typing import Literal
 from pydantic import Field
 
 from ..recipes import Recipe
-from ..report.kept import Kept, Percent, read_kept
+from ..records import Percent, Record, read_records
 from .plan import Planned
 
 
-class TableRow(Kept):
+class TableRow(Record):
     """One run of one row of a table; recipe: as it was trained.
 
     Percentages of the test set (`train_clean`: of the training images, during the last epoch); None where nothing was
@@ -39,4 +39,4 @@ class TableRow(Kept):
 
 def read_table_rows(path: Path) -> list[TableRow]:
     """Read all rows; none if there is no such file. ValueError names a line that is no row."""
-    return read_kept(path, TableRow)
+    return read_records(path, TableRow)

@@ -12,7 +12,7 @@ from ..evaluate import evaluate, watch
 from ..machine import in_words
 from ..recipes import Recipe
 from ..recipes.problems import closest
-from ..report.kept import append_rows
+from ..records import append_records
 from ..runs import Run
 from ..training import train
 from .epochs import epoch_times
@@ -74,7 +74,7 @@ def run(
     for number, job in enumerate(left, start=1):
         tell(f"{number} of {len(left)}: {job.name}")
         measure = _times if job.planned.table == TIMES else _accuracies
-        append_rows(rows_file, [measure(job, out / job.name, data_dir, quiet, device).model_dump(exclude_none=True)])
+        append_records(rows_file, [measure(job, out / job.name, data_dir, quiet, device).model_dump(exclude_none=True)])
     return read_table_rows(rows_file)
 
 

@@ -1,8 +1,7 @@
 """Networks of ℓ1 and ℓ2 distances, trained without any defence (Remark 3.5 and Appendix C of the paper)."""
 
-from collections.abc import Sequence
+from typing import Any
 
-from ...models import PixelNet
 from ..adder_net import AdderNet
 from ..networks import depth_and_width
 from .natural import Natural
@@ -16,19 +15,12 @@ class Adder(Natural):
     source = "Chen et al., 2020"
     certified_by = ("box",)
     settings = tuple({"lr": lr} for lr in (0.03, 0.01, 0.1))
+    kind = AdderNet
     norm = 1
 
-    def network(
-        self,
-        shape: Sequence[int],
-        classes: int,
-        mean: Sequence[float],
-        std: float,
-        size: str = "small",
-        width: float = 1.0,
-    ) -> PixelNet:
+    def layers(self, size: str, width: float) -> dict[str, Any]:
         """As many hidden layers as `sized` has of either kind, each of 512 · width neurons."""
-        return AdderNet(shape, classes, mean, std, depth_and_width(size, width), self.norm)
+        return {"hidden": depth_and_width(size, width), "norm": self.norm}
 
 
 class Euclidean(Adder):

@@ -1,4 +1,4 @@
-"""Adversarial training (Madry et al., 2018): strong against attacks, and certified by nothing."""
+"""Adversarial training (Madry et al., 2018): strong against attacks, and hardly certified."""
 
 import torch
 from torch import Tensor

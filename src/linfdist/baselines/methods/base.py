@@ -1,7 +1,7 @@
 """What a method of training is: the loss of a batch at a stage of the plan, and what is compared by its name."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -18,15 +18,16 @@ class Method(ABC):
     title: what tables call it. source: the work it comes from. certified_by: the methods of `certify` that may prove
     something of its networks; of several, the best one for each image counts. settings: what `linfdist compare` tries,
     the first one if it tries one only: arguments of the method, of `plan` and of `network`, by name. adam:
-    settings of the optimiser, where they are not torch's own.
+    settings of the optimiser, where they are not torch's own. kind: the class of the networks that it trains.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     source: ClassVar[str]
-    certified_by: ClassVar[tuple[str, ...]] = ("box", "crown-ibp", "crown")
+    certified_by: ClassVar[tuple[str, ...]] = ("crown",)  # which tries intervals and CROWN-IBP before
     settings: ClassVar[tuple[Mapping[str, Any], ...]] = ({"lr": 1e-3}, {"lr": 2e-3}, {"lr": 5e-4})
     adam: ClassVar[Mapping[str, Any]] = {}
+    kind: ClassVar[Callable[..., PixelNet]] = ReLUNet
 
     @abstractmethod
     def __call__(self, network: PixelNet, x: Tensor, y: Tensor, stage: Stage) -> tuple[Tensor, Tensor]:
@@ -52,7 +53,11 @@ class Method(ABC):
         width: float = 1.0,
     ) -> PixelNet:
         """A fresh network of the kind that the method trains: `size` and `width` are those of `sized`."""
-        return ReLUNet(shape, classes, mean, std, **sized(size, width))
+        return self.kind(shape, classes, mean, std, **self.layers(size, width))
+
+    def layers(self, size: str, width: float) -> dict[str, Any]:
+        """What the network is made of, besides images and classes: arguments of its class, by name."""
+        return sized(size, width)
 
     def plan(self, eps: float, epochs: float, reach: float = 1.0, **changes: Any) -> Plan:
         """The plan of the cited works, scaled to so many epochs: natural for a twentieth, then growing for a half.

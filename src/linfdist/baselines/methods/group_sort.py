@@ -1,6 +1,6 @@
 """Group Sort networks (Anil et al., ICML 2019): a hinge of the margin, and weights projected after each step."""
 
-from collections.abc import Sequence
+from typing import Any
 
 from torch import Tensor
 from torch.nn import Parameter
@@ -25,7 +25,8 @@ class GroupSortHinge(Method):
     name = "group-sort"
     title = "Group Sort"
     source = "Anil et al., 2019"
-    certified_by = ("margin", "box")
+    certified_by = ("box",)
+    kind = GroupSortNet
     settings = tuple({"lr": lr} for lr in (0.01, 0.02, 0.005))
 
     def __init__(self, stretch: float = 1.0) -> None:
@@ -49,19 +50,11 @@ class GroupSortHinge(Method):
             if parameter.dim() > 1:
                 project_rows(parameter)
 
-    def network(
-        self,
-        shape: Sequence[int],
-        classes: int,
-        mean: Sequence[float],
-        std: float,
-        size: str = "small",
-        width: float = 1.0,
-    ) -> PixelNet:
+    def layers(self, size: str, width: float) -> dict[str, Any]:
         """Numbers of neurons are rounded up to whole groups."""
         layers = sized(size, width)
         convolutions = [[_whole(channels), *rest] for channels, *rest in layers["convolutions"]]
-        return GroupSortNet(shape, classes, mean, std, convolutions, [_whole(each) for each in layers["hidden"]], GROUP)
+        return {"convolutions": convolutions, "hidden": [_whole(each) for each in layers["hidden"]], "group": GROUP}
 
 
 def _whole(count: int) -> int:

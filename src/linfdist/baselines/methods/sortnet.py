@@ -1,8 +1,7 @@
 """SortNet (Zhang et al., NeurIPS 2022): distances in inputs that are dropped at random, whose mean is a sorted sum."""
 
 import math
-from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +27,7 @@ class Sort(Method):
     title = "SortNet"
     source = "Zhang et al., 2022"
     certified_by = ("box",)
+    kind = SortNet
     settings = tuple({"lr": lr, "reach": 2.0, "size": "mlp"} for lr in (0.02, 0.03, 0.01))
     adam: ClassVar = {"betas": (0.9, 0.99), "eps": 1e-10}
 
@@ -54,14 +54,6 @@ class Sort(Method):
             loss = loss + clipped_hinge_loss(z, y, 2 * stage.target * network.lipschitz)
         return loss, z
 
-    def network(
-        self,
-        shape: Sequence[int],
-        classes: int,
-        mean: Sequence[float],
-        std: float,
-        size: str = "small",
-        width: float = 1.0,
-    ) -> PixelNet:
+    def layers(self, size: str, width: float) -> dict[str, Any]:
         """As many hidden layers as `sized` has of either kind, each of 512 · width neurons."""
-        return SortNet(shape, classes, mean, std, depth_and_width(size, width), keep=self.keep)
+        return {"hidden": depth_and_width(size, width), "keep": self.keep}

@@ -7,21 +7,21 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from .. import files
+from . import files
 
 Percent = Annotated[float, Field(ge=0, le=100)]
 
 
-class Kept(BaseModel):
+class Record(BaseModel):
     """A result that is kept: nothing in it may be unknown, of another type than declared, or no finite number."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
-Result = TypeVar("Result", bound=Kept)
+Result = TypeVar("Result", bound=Record)
 
 
-def read_kept(path: Path, kind: type[Result]) -> list[Result]:
+def read_records(path: Path, kind: type[Result]) -> list[Result]:
     """Read all results of a file; none if there is no such file. ValueError names a line that is none."""
     rows = []
     for where, line in files.read_lines(path) if path.exists() else ():
@@ -34,7 +34,7 @@ def read_kept(path: Path, kind: type[Result]) -> list[Result]:
     return rows
 
 
-def append_rows(path: Path, values: Iterable[dict[str, Any]]) -> None:
+def append_records(path: Path, values: Iterable[dict[str, Any]]) -> None:
     """Add results, all at once and flushed to the disk: several runs may share the file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     text = "".join(json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n" for value in values)
