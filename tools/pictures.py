@@ -138,7 +138,7 @@ def _time(times: Curves) -> Any:
         axes.xaxis.set_minor_formatter(lambda value, _: "")
         axes.set_title(data, loc="left", fontweight="bold")
         axes.set(ylim=(0, None), xlabel="core-minutes of training", ylabel="certified, %")
-        axes.legend()
+        axes.legend(loc="upper left")
     return figure
 
 
