@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from linfdist import recipes
-from linfdist.training.schedule import PRODUCTS, state_at, total_steps
+from linfdist.training.schedule import PRODUCTS, growing, state_at, total_steps
 
 STEPS = 10  # an epoch
 IBP = {"model": "dist_net_mlp", "loss": "ibp", "threshold": "none", "kappa": "0.5", "eps_train": "0.4"}
@@ -29,6 +29,17 @@ def test_p():
     assert set(p[70:]) == {math.inf}
     for before, after in pairwise(p[20:70]):  # grows by the same factor with every step
         assert after / before == pytest.approx(125 ** (1 / 50))
+
+
+def test_p_that_stays_small_for_longer():
+    """With p_bend = 0.5, p^-0.5 falls by the same amount with every step."""
+    r = recipe(p_bend=0.5)
+    p = [state_at(r, step, STEPS).p for step in range(total_steps(r, STEPS))]
+    assert p[0] == p[19] == p[20] == 8  # exactly: kernels know that power
+    falls = [before**-0.5 - after**-0.5 for before, after in pairwise(p[20:70])]
+    assert falls == pytest.approx([(8**-0.5 - 1000**-0.5) / 50] * 49)
+    assert set(p[70:]) == {math.inf}
+    assert growing(8, 1000, 1e-9, 0.3) == pytest.approx(growing(8, 1000, 0, 0.3))  # the limit
 
 
 def test_p_snapped_to_products():

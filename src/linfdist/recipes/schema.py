@@ -169,7 +169,10 @@ class Recipe(BaseModel):
 
     smooth: bool = Field(True, description="relax p = inf to finite p (section 5.2); false: p = inf from the start")
     p_start: float = Field(8.0, ge=1, description="p during e1")
-    p_end: float = Field(1000.0, gt=1, description="p at the end of e2, reached exponentially, growing at every update")
+    p_end: float = Field(1000.0, gt=1, description="p at the end of e2; it grows at every update")
+    p_bend: Share = Field(
+        0.0, description="how p grows: p^-p_bend falls linearly, so that p stays small for longer; 0: exponentially"
+    )
     p_snap: bool = Field(False, description="up to 32, round p to where powers are products: twice as fast")
     e1: NotNegative = Field(description="number of first epochs, at p_start")
     e2: Positive = Field(description="number of middle epochs, from p_start to p_end")
@@ -222,6 +225,7 @@ class Recipe(BaseModel):
             "box_lr": (self.e4 == 0, "e4 = 0"),
             "p_start": (not self.smooth, "smooth = false"),
             "p_end": (not self.smooth, "smooth = false"),
+            "p_bend": (not self.smooth, "smooth = false"),
             "p_snap": (not self.smooth, "smooth = false"),
         }
         for key in self._foreign_keys():

@@ -29,8 +29,8 @@ def total_steps(recipe: Recipe, steps_per_epoch: int) -> int:
 def state_at(recipe: Recipe, step: int, steps_per_epoch: int) -> State:
     """Return the settings of step number `step` = 0, 1, 2, … (Section 7.1 and Appendix D).
 
-    p:     p_start for e1 epochs, then growing exponentially to p_end over e2 epochs (with p_snap: from one product to
-           the next up to 32), then infinity for e3 and e4 epochs
+    p:     p_start for e1 epochs, then growing to p_end over e2 epochs as `growing` says (with p_snap: from one product
+           to the next up to 32), then infinity for e3 and e4 epochs
     lr:    constant for e1 epochs, then falling to 0 like a cosine ("cosine": over e1, e2 and e3); in e4 once more, from
            box_lr
     boxes: in e4, the last epochs
@@ -44,7 +44,7 @@ def state_at(recipe: Recipe, step: int, steps_per_epoch: int) -> State:
     if not recipe.smooth or epoch >= recipe.e1 + recipe.e2:
         p = math.inf
     else:
-        p = recipe.p_start * (recipe.p_end / recipe.p_start) ** ramp
+        p = growing(recipe.p_start, recipe.p_end, recipe.p_bend, ramp)
         if recipe.p_snap and PRODUCTS[0] <= p <= PRODUCTS[-1]:
             p = float(min(PRODUCTS, key=lambda product: abs(math.log(product / p))))
 
@@ -58,6 +58,15 @@ def state_at(recipe: Recipe, step: int, steps_per_epoch: int) -> State:
 
     values = {name: _value(recipe, kind, warm_up, ramp) for name, kind in DECLARED[recipe.loss].schedule.items()}
     return State(epoch, p, lr, boxes, values)
+
+
+def growing(start: float, end: float, bend: float, ramp: float) -> float:
+    """The p at a part of its growth from start to end: p^-bend falls linearly; exponentially at bend = 0, its limit.
+
+    An lp distance in n coordinates is n^(1/p)-Lipschitz, so at bend = 1 the logarithm of that constant falls linearly.
+    """
+    grown = (end / start) ** ramp if bend == 0 else (1 + ramp * ((end / start) ** -bend - 1)) ** (-1 / bend)
+    return start * grown  # exactly start at first, where powers may be plain products
 
 
 def _value(recipe: Recipe, kind: WarmUp | Geometric, warm_up: float, ramp: float) -> float:
