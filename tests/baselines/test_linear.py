@@ -8,8 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import linfdist as ld
+from linfdist.baselines import ReLUNet
+from linfdist.certificates import linear
 from linfdist.certificates.box import ball
 from linfdist.certificates.linear import LinearBounds
+from linfdist.certificates.windows import windows_of
 from linfdist.models import DistNet
 from linfdist.nn import Box
 
@@ -159,3 +162,28 @@ def test_bounds_beyond_all_measure_prove_nothing():
     x = pixels(net, 2).double()
     apart = LinearBounds(net, True).leads(Box(x, x), net(x).argmax(1))
     assert not ((apart > -torch.inf) & (apart < torch.inf)).any()
+
+
+CONVOLUTIONS = {
+    "padding on both": [[3, 4, 2, 1], [4, 4, 2, 1]],
+    "padding on one, with a reach beyond two borders": [[2, 3, 1, 0], [3, 3, 2, 2]],
+    "three layers": [[2, 2, 2, 0], [2, 3, 1, 1], [2, 2, 1, 1]],
+}
+
+
+@pytest.mark.parametrize("convolutions", CONVOLUTIONS.values(), ids=CONVOLUTIONS)
+@torch.no_grad()
+def test_windows_change_no_bound(convolutions, monkeypatch):
+    torch.manual_seed(len(convolutions))
+    net, used = ReLUNet((2, 11, 10), 3, [0.4, 0.2], 0.3, convolutions, [5], crop=10).eval(), []
+    x = pixels(net, 3)
+    best = net(x).argmax(1)
+    for eps in (0.001, 0.05, 1.0):
+        box = ball(x, torch.tensor(eps).double())
+        monkeypatch.setattr(linear, "windows_of", lambda *layers: used.append(windows_of(*layers)) or used[-1])
+        by_windows = [leads(net, way, box, best) for way in WAYS]
+        monkeypatch.setattr(linear, "windows_of", lambda *layers: None)
+        whole = [leads(net, way, box, best) for way in WAYS]
+        for one, other in zip(by_windows, whole, strict=True):  # sums have other lengths, so other slacks for rounding
+            torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+    assert any(used)

@@ -1,5 +1,6 @@
 """Conventional layers, y = W x + b: products in floating point, bounded for every order of their sums."""
 
+import copy
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ..nn import Box, Forms, LipschitzModule, Rounding, Zonotope
-from ..nn.base import Shape
+from ..nn.base import Shape, Windowed
 from ..nn.forms import OWN, lowered, times
 from ..nn.products import check_products
 from ..nn.rounding import FLUSHED, gamma, largest, widened
@@ -192,6 +193,11 @@ class Conv2d(Affine):
             return functional.conv_transpose2d(y, weight, stride=self.stride, padding=self.padding, output_padding=rest)
         patches = weight.flatten(1).T @ y.flatten(2)  # (P, n, positions)
         return functional.fold(patches, shape[1:], self.kernel, padding=self.padding, stride=self.stride)
+
+    def windowed(self, shape: Shape) -> Windowed:
+        bare = copy.copy(self)  # with the same tensors
+        bare.padding = 0
+        return Windowed(bare, self.kernel, self.stride, (-self.padding, -self.padding))
 
     @property
     def spread_bias(self) -> Tensor:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ..nn import Box, Forms, LipschitzModule, Rounding, Zonotope
-from ..nn.base import Shape
+from ..nn.base import Shape, Windowed
 from ..nn.forms import OWN, UNDERFLOW
 from ..nn.rounding import UP
 from ..nn.zonotopes import flushed, largest_of, size_of, with_terms
@@ -52,6 +52,9 @@ class ReLU(LipschitzModule):
             lost = lost + OWN * (weight.abs() * furthest[forms.row]).flatten(1).sum(1)  # of the products above
             lost = lost + flushed(box) * forms.weight.abs().flatten(1).sum(1)  # inputs outside of the box
         return forms._replace(weight=weight, offset=forms.offset + moved - lost)
+
+    def windowed(self, shape: Shape) -> Windowed:
+        return Windowed(self)
 
     def forward_zonotope(self, zonotope: Zonotope, box: Box) -> Zonotope:
         """y = s x + t (1 + η) / 2 with |η| <= 1 and s, t as above (DeepZ, Singh et al., 2018): η is a new error term.

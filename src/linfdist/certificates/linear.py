@@ -5,8 +5,9 @@ from torch import Tensor
 
 from ..models import PixelNet
 from ..nn import Box, Forms
-from ..nn.forms import BLOCK, LARGEST, forms_of, leads_of, lowest
+from ..nn.forms import BLOCK, LARGEST, both_ends, both_signs, forms_of, leads_of, lowest
 from ..nn.rounding import widened
+from .windows import windows_of
 
 
 class LinearBounds:
@@ -60,19 +61,23 @@ class LinearBounds:
     def _tightened(self, boxes: list[Box]) -> Box:
         """The last box, cut down to what linear forms prove of its coordinates, where their signs are not known."""
         lower, upper = (side.double() for side in boxes[-1])
-        shape = lower.shape[1:]
+        shape = tuple(lower.shape[1:])
         lower, upper = lower.flatten(1), upper.flatten(1)
         row, place = ((lower < 0) & (upper > 0)).nonzero().unbind(1)
-        few = self._forms_at_once()
+        if not len(row):
+            return boxes[-1]
+        shapes = [tuple(box.lower.shape[1:]) for box in boxes]
+        windows = windows_of(list(self.network.body)[: len(boxes) - 1], shapes)
+        few = max(1, BLOCK // (self.network.elements() if windows is None else windows.elements) // 2)
         for some, places in zip(row.split(few), place.split(few), strict=True):
-            ends = []
-            for sign in (1.0, -1.0):
-                weight = lower.new_zeros(len(some), lower.shape[1])
-                weight[torch.arange(len(some), device=weight.device), places] = sign
-                forms = forms_of(weight.unflatten(1, shape), some, self.parallel)
-                ends.append(sign * self._over_pixels(forms, boxes[:-1]))
-            lower[some, places] = torch.fmax(lower[some, places], ends[0])
-            upper[some, places] = torch.fmin(upper[some, places], ends[1])
+            first, last = int(some[0]), int(some[-1])  # rows are in order
+            near, here = [Box(*(side[first : last + 1] for side in box)) for box in boxes[:-1]], some - first
+            if windows is None:
+                ends = both_ends(self._over_pixels(both_signs(places, here, shape, self.parallel), near))
+            else:
+                ends = windows.ends(near, here, places, self.parallel)
+            lower[some, places] = torch.fmax(lower[some, places], ends.lower)
+            upper[some, places] = torch.fmin(upper[some, places], ends.upper)
         box, dtype = Box(lower.unflatten(1, shape), upper.unflatten(1, shape)), boxes[-1].lower.dtype
         cut = widened(box.lower, box.upper, torch.zeros_like(box.lower), dtype)
         return Box(torch.maximum(cut.lower, boxes[-1].lower), torch.minimum(cut.upper, boxes[-1].upper))

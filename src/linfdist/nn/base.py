@@ -36,6 +36,19 @@ class Forms(NamedTuple):
     parallel: bool = False
 
 
+class Windowed(NamedTuple):
+    """A layer that computes each place of an image (C, H, W) from a window of its input.
+
+    Place (i, j) sees a square of side `kernel` from (i · stride + offset[0], j · stride + offset[1]) on, with 0 in
+    place of what lies beyond the border. layer: what it does to a window without padding; None if it copies it.
+    """
+
+    layer: "LipschitzModule | None"
+    kernel: int = 1
+    stride: int = 1
+    offset: tuple[int, int] = (0, 0)
+
+
 class Zonotope(NamedTuple):
     """For each sample of a batch, all y with |y − centre − Σ e[k] terms[k]| <= spread for some |e[k]| <= 1.
 
@@ -183,6 +196,10 @@ class LipschitzModule(Contract):
         taken off the offsets: float64 for proofs; for training, float32 will do. See docs/certificates.md.
         """
         raise TypeError(f"a {type(self).__name__} has no linear bounds, so method 'box' is the best there is for it")
+
+    def windowed(self, shape: Shape) -> Windowed | None:
+        """How the layer looks at images of this shape window by window; None if it does not."""
+        return None
 
     def forward_zonotope(self, zonotope: Zonotope, box: Box) -> Zonotope:
         """Map a zonotope that holds the inputs to one that holds the outputs, for inputs that lie in the box as well.

@@ -6,7 +6,7 @@ from fractions import Fraction
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .base import Box, Forms, Graph, LipschitzModule, Rounding, Shape, Zonotope
+from .base import Box, Forms, Graph, LipschitzModule, Rounding, Shape, Windowed, Zonotope
 from .folded import Folded
 
 
@@ -53,6 +53,9 @@ class CenterCrop(LipschitzModule):
             side - start - self.size for side, start in zip(box.lower.shape[-2:], (top, left), strict=True)
         )
         return forms._replace(weight=pad(forms.weight, (left, right, top, bottom)))
+
+    def windowed(self, shape: Shape) -> Windowed:
+        return Windowed(None, offset=centred(shape, self.size))
 
     def forward_zonotope(self, zonotope: Zonotope, box: Box) -> Zonotope:
         centre, terms, spread, room = zonotope

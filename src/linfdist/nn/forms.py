@@ -1,19 +1,34 @@
 """Linear forms on their way from the logits back to the pixels: what the layers that pull them back share."""
 
+import math
+
 import torch
 from torch import Tensor
 
-from .base import Box, Forms
+from .base import Box, Forms, Shape
 
 OWN = 2.0**-50  # times the number of terms of a sum: eight times what float64 can lose in it
 UNDERFLOW = 2.0**-850  # more than float64 can lose by underflow, in so many sums of terms below LARGEST as there are
 LARGEST = 2.0**127  # of the values that forms are taken of: bounds beyond it prove nothing
-BLOCK = 1 << 21  # elements of the largest tensor of forms, unless one form is longer
+BLOCK = 1 << 19  # elements of the largest tensor of forms, unless one form is longer: 4 MB, which caches can hold
 
 
 def forms_of(weight: Tensor, row: Tensor, parallel: bool = False) -> Forms:
     """The forms Σ weight[k] · y of samples row[k]."""
     return Forms(weight, weight.new_zeros(len(weight)), row, parallel)
+
+
+def both_signs(place: Tensor, row: Tensor, shape: Shape, parallel: bool = False) -> Forms:
+    """The forms y[place[k]] of samples row[k], y being flattened, and then their negatives: 2 P forms in float64."""
+    weight = torch.zeros(len(place), math.prod(shape), dtype=torch.float64, device=place.device)
+    weight.scatter_(1, place[:, None], 1.0)
+    return forms_of(torch.cat([weight, -weight]).unflatten(1, shape), torch.cat([row, row]), parallel)
+
+
+def both_ends(lowest: Tensor) -> Box:
+    """From lower bounds (2 P,) of the forms of `both_signs` to bounds (P,) of the coordinates from both sides."""
+    lower, negative = lowest.chunk(2)
+    return Box(lower, -negative)
 
 
 def leads_of(best: Tensor, row: Tensor, other: Tensor, classes: int, dtype: torch.dtype) -> Tensor:

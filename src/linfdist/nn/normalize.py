@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..numbers import round_up
-from .base import Box, Forms, Graph, LipschitzModule, Rounding, Shape, Zonotope
+from .base import Box, Forms, Graph, LipschitzModule, Rounding, Shape, Windowed, Zonotope
 from .folded import Folded
 from .forms import OWN, lowered, times
 from .rounding import FLUSHED, gamma, largest
@@ -73,6 +73,9 @@ class Normalize(LipschitzModule):
         furthest = torch.maximum(box.lower.abs(), box.upper.abs()).to(dtype)
         size, executed = self._sizes(furthest, torch.finfo(box.lower.dtype))
         return lowered(forms, forms.weight / std, times(forms, -mean / std), size, executed)
+
+    def windowed(self, shape: Shape) -> Windowed:
+        return Windowed(self)
 
     def forward_zonotope(self, zonotope: Zonotope, box: Box) -> Zonotope:
         dtype = zonotope.centre.dtype

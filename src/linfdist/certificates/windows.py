@@ -1,0 +1,89 @@
+"""Forms of single coordinates, pulled back through layers that look at a window of an image at a time.
+
+A neuron of an early convolution depends on a few pixels around its place: its form is 0 everywhere else. Pulled back in
+its window alone it gives the same bound in a fraction of the time.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..nn import Box, Forms
+from ..nn.base import LipschitzModule, Shape, Windowed
+from ..nn.forms import both_ends, both_signs, lowest
+
+
+class Place(NamedTuple):
+    """One window per form, all of one size: top and left (P,) int64, which may lie beyond the border; height, width."""
+
+    top: Tensor
+    left: Tensor
+    height: int
+    width: int
+
+
+class Windows:
+    """The windows of `layers`, from the pixels up to a coordinate of the last one's output of shape (C, H, W)."""
+
+    def __init__(self, layers: Sequence[Windowed], shapes: Sequence[Shape]) -> None:
+        """shapes: of the inputs of these layers, and of the last one's output."""
+        self.layers, self.shapes = layers, shapes
+        size, self.elements = 1, 1
+        for (layer, kernel, stride, _), shape in zip(reversed(layers), reversed(shapes[:-1]), strict=True):
+            size = (size - 1) * stride + kernel
+            window = (shape[0], size, size)
+            self.elements = max(self.elements, layer.elements(window) if layer else 0, shape[0] * size * size)
+
+    def ends(self, boxes: Sequence[Box], row: Tensor, place: Tensor, parallel: bool) -> Box:
+        """Bounds (P,) of y[place] of samples `row`, y being the output of the last layer, flattened.
+
+        boxes: bounds of the inputs of the layers. parallel: see `Forms`.
+        """
+        channels, height, width = self.shapes[-1]
+        channel, at = place // (height * width), place % (height * width)
+        forms = both_signs(channel, torch.arange(len(place), device=place.device), (channels, 1, 1), parallel)
+        window, box = Place(at // width, at % width, 1, 1), boxes[-1]
+        for (layer, kernel, stride, offset), whole in zip(reversed(self.layers), reversed(boxes), strict=True):
+            window = _below(window, kernel, stride, offset)
+            box, inside = _cut_out(whole, row, window)
+            forms = forms if layer is None else layer.pull_back(forms, box)
+            forms = _within(forms, inside)
+        return both_ends(lowest(forms, box))
+
+
+def windows_of(layers: Sequence[LipschitzModule], shapes: Sequence[Shape]) -> Windows | None:
+    """The windows of the outputs of these layers; None if one of them sees more than windows, or windows save nothing.
+
+    shapes: of the inputs of the layers, and of the last one's output.
+    """
+    found = [layer.windowed(shape) for layer, shape in zip(layers, shapes[:-1], strict=True)]
+    if not found or not all(len(shape) == 3 for shape in shapes):
+        return None
+    windows = Windows([each for each in found if each is not None], shapes) if None not in found else None
+    whole = max(layer.elements(shape) for layer, shape in zip(layers, shapes[:-1], strict=True))
+    return windows if windows is not None and windows.elements < whole else None
+
+
+def _below(window: Place, kernel: int, stride: int, offset: tuple[int, int]) -> Place:
+    """What a layer sees in order to compute a window of its output."""
+    top, left = (side * stride + start for side, start in zip(window[:2], offset, strict=True))
+    return Place(top, left, *((side - 1) * stride + kernel for side in window[2:]))
+
+
+def _cut_out(box: Box, row: Tensor, window: Place) -> tuple[Box, Tensor]:
+    """The windows of samples `row` (P, C, h, w), with 0 beyond the border, and which places are not (P, 1, h, w)."""
+    down = window.top[:, None] + torch.arange(window.height, device=row.device)  # (P, h)
+    right = window.left[:, None] + torch.arange(window.width, device=row.device)
+    height, width = box.lower.shape[2:]
+    inside = ((down >= 0) & (down < height))[:, :, None] & ((right >= 0) & (right < width))[:, None, :]
+    down, right = down.clamp(0, height - 1)[:, None, :, None], right.clamp(0, width - 1)[:, None, None, :]
+    channel = torch.arange(box.lower.shape[1], device=row.device)[None, :, None, None]
+    inside = inside[:, None]
+    return Box(*(side[row[:, None, None, None], channel, down, right].where(inside, 0.0) for side in box)), inside
+
+
+def _within(forms: Forms, inside: Tensor) -> Forms:
+    """Beyond the border of what a layer sees there are zeros, whatever the layers below would say: no weight there."""
+    return forms._replace(weight=forms.weight.where(inside[forms.row], 0.0))
