@@ -7,6 +7,8 @@ import pytest
 import torch
 
 from linfdist import attacks, certify, models, recipes
+from linfdist.baselines import Plan, ReLUNet, train
+from linfdist.data import load
 from linfdist.eps import parse_eps
 from linfdist.evaluate import violations, watch
 from linfdist.evaluate.examine import examine
@@ -81,6 +83,32 @@ def test_rows_do_not_depend_on_the_batch(network, test_set):
         ]
 
     assert rows(40) == rows(17) == rows(3)
+
+
+def test_costly_proofs_are_spared_where_they_cannot_matter(test_set):
+    """The same certificates as when everything is tried; nothing costly is asked of what is wrong, broken or proved."""
+    torch.manual_seed(0)
+    net = ReLUNet((1, 8, 8), 10, [0.3], 0.3, hidden=[16, 16])
+    data = load("digits", split="train")
+    train(net, data.images, data.labels, "ibp", Plan(eps=0.05, epochs=6, warm_up=1, ramp=3, lr=0.01, batch_size=64))
+    images, labels, asked = test_set.images[:150], test_set.labels[:150], []
+
+    class Asked(FloatSubject):
+        def prove(self, images, labels, eps, method, radii):
+            asked.append((method, len(images)))
+            return super().prove(images, labels, eps, method, radii)
+
+    attack = [attacks.attack("pgd")]
+    spared, full = (
+        examine(Asked(net), images, labels, 0, "0.04", "crown-ibp,crown", attack, radii=False, spare=spare).rows
+        for spare in (True, False)
+    )
+    assert [row.certified for row in spared] == [row.certified for row in full]
+    assert violations(spared, "0.04") == []
+    quick = certify(net, images / 255, "0.04", labels, method="box", radii=False).certified
+    left = sum(row.correct and not row.attacks["pgd"].broken for row in full) - int(quick.sum())
+    assert asked == [("box", 150), ("crown-ibp,crown", left), ("crown-ibp,crown", 150)]
+    assert int(quick.sum()) < sum(row.certified for row in spared)
 
 
 def test_a_head_has_the_better_of_two_proofs(head, test_set):

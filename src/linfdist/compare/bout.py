@@ -119,8 +119,9 @@ class Bout:
         for start in range(0, len(held), BATCH):
             few = slice(start, start + BATCH)
             rows += examine(
-                subject, held.images[few], held.labels[few], start, self.eps, self.method, [attack("pgd")], radii=False
-            ).rows
+                subject, held.images[few], held.labels[few], start, self.eps, self.method, [attack("pgd")],
+                radii=False, spare=True,
+            ).rows  # fmt: skip
         if found := violations(rows, self.eps):
             raise Violated(found, [])
         summary = summarise(rows, self.eps, ["pgd"])

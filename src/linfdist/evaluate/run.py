@@ -62,7 +62,8 @@ def evaluate(
     `model_sha256` is that of the network's configuration and weights. model: its name or path as a user gives it, for
     the commands that repeat the evaluation. split: which split `dataset` is. limit: take only the first images. method:
     of `certify`; of several, such as "crown,fast-lin", the best one for each image counts. radii: if False, images are
-    certified at eps alone, and radii are what that happens to prove.
+    certified at eps alone, and radii are what that happens to prove; costly proofs are then tried only of images that
+    they can matter for, the first batch aside, where all proofs and all attacks may contradict each other.
     attacks: names from `linfdist.attacks.ATTACKS`. shard: do only this part of the work; whichever shard is finished
     last merges all of them, if they are in the same folder. fresh: begin anew. device: where a float network is to
     compute, see `devices.choose`; by default where it is. Rows are about the network as executed there.
@@ -177,6 +178,7 @@ class _Evaluator:
                 examined = examine(
                     self.subject, self.images.images[few], self.images.labels[few], indices.start,
                     self.settings.eps, self.settings.method, self.attacks, self.settings.radii,
+                    spare=not self.settings.radii and batch > 0,
                 )  # fmt: skip
                 self.check(examined.rows, examined.attacked)
                 self.part.add(batch, Done(examined.rows, examined.seconds))

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..attacks import Attack, Attacked, smallest
 from ..certificates import Certificate, Certifier
-from ..certificates.prover import CONTAINED
+from ..certificates.prover import AFTER_BOX, CONTAINED
 from ..files import file_sha256
 from ..models import PixelNet, as_network
 from .settings import parse_methods
@@ -44,6 +44,10 @@ class Subject(ABC):
     def check_method(self, method: str) -> None:
         """Raise ValueError unless `prove` knows the method; a subject that has proofs of its own names them here."""
         parse_methods(method)
+
+    def quick(self, method: str) -> str:
+        """The quick part of a method that takes long for each image; the method itself if it has none."""
+        return method
 
     @abstractmethod
     def prove(self, images: Tensor, labels: Tensor, eps: str, method: str, radii: bool) -> Certificate:
@@ -92,6 +96,9 @@ class FloatSubject(Subject):
         x = self.network.from_bytes(images)
         y = labels.to(x.device)
         return best_of([self.certifier(each)(x, eps, y, radii) for each in strongest(parse_methods(method))])
+
+    def quick(self, method: str) -> str:
+        return "box" if any(each in AFTER_BOX for each in parse_methods(method)) else method
 
     def certifier(self, method: str) -> Certifier:
         """The one certifier of a method."""
