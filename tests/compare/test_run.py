@@ -124,7 +124,10 @@ def test_the_command(tmp_path, digits, monkeypatch):
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (["--budget", "20x"], "Invalid value for --budget: budget = '20x': must be a time such as 90s, 20m or 1.5h"),
+        (
+            ["--budget", "20x"],
+            "Invalid value for --budget: budget = '20x': must be a time such as 90s, 20m, 1.5h or 1h30m",
+        ),
         (["--data", "mnits"], "Invalid value for --data: data = 'mnits': must be one of mnist"),
         (["--methods", "ipb"], "there is no 'ipb'; did you mean ibp"),
         (["--trials", "0"], "trials = 0: must be at least 1"),

@@ -13,7 +13,17 @@ from .fakes import Fake
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("90s", 90), ("20m", 1200), ("1.5h", 5400), (" 2 m ", 120), ("0.5s", 0.5), ("1000h", 3.6e6)]
+    ("text", "seconds"),
+    [
+        ("90s", 90),
+        ("20m", 1200),
+        ("1.5h", 5400),
+        (" 2 m ", 120),
+        ("1h30m", 5400),
+        ("1h 5s", 3605),
+        ("0.5s", 0.5),
+        ("1000h", 3.6e6),
+    ],
 )
 def test_times(text, seconds):
     assert parse_budget(text) == seconds
@@ -22,7 +32,9 @@ def test_times(text, seconds):
 
 @pytest.mark.parametrize("text", ["20x", "20", "", "m", "-1m", "0s", "1e3s", "nan", "1001h", "20 minutes", "1m1m"])
 def test_what_is_no_time(text):
-    with pytest.raises(ValueError, match=re.escape(f"budget = {text!r}: must be a time such as 90s, 20m or 1.5h")):
+    with pytest.raises(
+        ValueError, match=re.escape(f"budget = {text!r}: must be a time such as 90s, 20m, 1.5h or 1h30m")
+    ):
         parse_budget(text)
 
 
@@ -90,7 +102,7 @@ def test_the_pace_is_that_of_what_is_added(digits, monkeypatch):
 
     fake.train = slow
     assert fake.steps_per_epoch(lesson, {}) == 13
-    assert seconds_per_epoch(fake, lesson, fake.settings[0], budget=1e6) == pytest.approx(26)
+    assert seconds_per_epoch(fake, lesson, fake.settings[0], long=1e4) == pytest.approx(26)
     assert fake.calls == [4 / 13, 8 / 13, 16 / 13]
     assert epochs_within(260, 26, 13) == 123 / 13  # 95 % of it, in whole steps
     assert epochs_within(0.001, 26, 13) == 1 / 13

@@ -26,7 +26,7 @@ from ..records import Record, read_records
 from ..training import Diverged
 from . import memory
 from .contenders import Contender, Lesson
-from .pace import epochs_within, seconds_per_epoch
+from .pace import REHEARSAL, SHARE, epochs_within, seconds_per_epoch
 from .rows import CompareRow, Setting, Trial, plain, setting_in_words
 from .terms import Terms
 
@@ -74,7 +74,8 @@ class Bout:
         if number not in self.paces:
             setting = self.contender.settings[number]
             with busy(f"{self.contender.title}: timing a few steps", self.show):
-                self.paces[number] = seconds_per_epoch(self.contender, self.images.kept, setting, self.terms.budget)
+                long = self.terms.budget * (SHARE if self.terms.trials > 1 else REHEARSAL)
+                self.paces[number] = seconds_per_epoch(self.contender, self.images.kept, setting, long)
         return self.paces[number]
 
     def run(self) -> CompareRow:
@@ -109,7 +110,10 @@ class Bout:
             {"setting": plain(setting), "epochs": epochs, "seconds": round(took, 3), **measured, "problem": problem}
         )
         write_atomically(path, trial.model_dump_json(exclude_none=True) + "\n")
-        self.tell(f"  {what}: {trial.epochs:.3g} epochs, {took:.1f} s, {problem or _percentages(measured)} (held out)")
+        short = ", less than one epoch, which favours whatever learns quickly" if trial.epochs < 1 else ""
+        self.tell(
+            f"  {what}: {trial.epochs:.3g} epochs{short}, {took:.1f} s, {problem or _percentages(measured)} (held out)"
+        )
         return trial
 
     def measure(self, network: PixelNet) -> dict[str, float]:

@@ -13,7 +13,6 @@ TRIALS = 3
 TRIALS_SHARE = 0.25  # of the budget, for all trials together; none if there is only one setting
 HELD_OUT = 1000  # training images that choices are made on, but at most every seventh
 SHORTEST_TRIAL = 0.1  # epochs
-_SECONDS = {"s": 1, "m": 60, "h": 3600}
 _LONGEST = 1000 * 3600
 
 
@@ -72,11 +71,14 @@ class Terms:
 
 
 def parse_budget(text: str) -> float:
-    """The seconds that a text such as 90s, 20m or 1.5h means; ValueError says what is allowed."""
-    match = re.fullmatch(r"\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*([smh])\s*", text)
-    if match is None or not 0 < (seconds := float(match[1]) * _SECONDS[match[2]]) <= _LONGEST:
+    """The seconds that a text such as 90s, 20m, 1.5h or 1h30m means; ValueError says what is allowed."""
+    number = r"\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*"
+    match = re.fullmatch(rf"(?:{number}h)?(?:{number}m)?(?:{number}s)?\s*", text)
+    parts = zip(match.groups(), (3600, 60, 1), strict=True) if match else ()
+    seconds = sum(float(part) * size for part, size in parts if part)
+    if not 0 < seconds <= _LONGEST:
         raise ValueError(
-            f"budget = {text[:60]!r}: must be a time such as 90s, 20m or 1.5h, more than 0 and at most "
+            f"budget = {text[:60]!r}: must be a time such as 90s, 20m, 1.5h or 1h30m, more than 0 and at most "
             f"{time_text(_LONGEST)}"
         )
     return seconds
