@@ -14,6 +14,7 @@ from ..nn import Box
 from ..numbers import round_down
 
 TILE = 1 << 13  # pairs of a sample and a neuron at a time: their largest distances stay in the cache
+AT_ONCE = 16  # inputs in the gradient
 
 
 def geometric(keep: float, terms: int) -> tuple[float, ...]:
@@ -58,19 +59,24 @@ class SortedSum(Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         x, w = ctx.saved_tensors
-        shares = x.new_tensor(ctx.shares).view(-1, 1, 1)
-        turned, dw, dx = w.T.contiguous(), torch.zeros_like(w.T), []
-        for few, up, largest in zip(_tiles(x, w), grad.split(_rows(w)), ctx.largest, strict=True):
-            slopes = torch.empty_like(few)
-            for i, weight in enumerate(turned):
-                apart = few[:, i, None] - weight  # (b, O)
-                ranks = apart.abs() == largest  # (K, b, O)
+        shares, inputs = x.new_tensor(ctx.shares)[:, None], x.shape[1]
+        dx, dw = torch.zeros_like(x).view(-1), torch.zeros_like(w).view(-1)
+        tiles, first = zip(_tiles(x, w), grad.split(_rows(w)), ctx.largest, strict=True), 0
+        for few, up, largest in tiles:
+            for i0 in range(0, inputs, AT_ONCE):
+                part = slice(i0, i0 + AT_ONCE)
+                apart = few[:, None, part] - w[:, part]  # (b, O, i)
+                size = apart.abs()
+                row, neuron, i = (
+                    (size >= largest[-1, :, :, None]).nonzero().unbind(1)
+                )  # few: the K largest of each pair
+                ranks = size[row, neuron, i] == largest[:, row, neuron]  # (K, n)
                 share = (ranks * shares).sum(0) / ranks.sum(0).clamp_(min=1)
-                push = share.mul_(apart.sign()).mul_(up)
-                slopes[:, i] = push.sum(1)
-                dw[i] -= push.sum(0)
-            dx.append(slopes)
-        return torch.cat(dx) if dx else torch.zeros_like(x), dw.T, None
+                push = share * apart[row, neuron, i].sign() * up[row, neuron]
+                dx.index_add_(0, (first + row) * inputs + i0 + i, push)  # along one dimension, so one after another
+                dw.index_add_(0, neuron * inputs + i0 + i, push, alpha=-1)
+            first += len(few)
+        return dx.view_as(x), dw.view_as(w), None
 
 
 def sorted_sum_box(box: Box, w: Tensor, shares: Sequence[float]) -> Box:
