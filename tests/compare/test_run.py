@@ -49,6 +49,23 @@ def test_a_row_and_its_choice(contend):
     assert told[0] == "1 of 1: Fake (fake)"
 
 
+def test_nobody_takes_longer_than_the_others(contend, monkeypatch):
+    """A training whose epochs take twice as long as its probes is done again, with half of the epochs."""
+    now, fake = [0.0], Fake()
+    monkeypatch.setattr("linfdist.compare.bout.time.perf_counter", lambda: now[0])
+    train = fake.train
+
+    def slow(lesson, setting, epochs):
+        now[0] += 2 * epochs
+        return train(lesson, setting, epochs)
+
+    fake.train = slow
+    ((row,), told) = contend(fake, trials=1)
+    assert [round(epochs, 1) for epochs in fake.calls] == [7.3, 3.8]  # 95 % of 8 s, at 1 s per epoch, held-out images aside; then at 2 s
+    assert (row.epochs, row.seconds) == (fake.calls[1], pytest.approx(2 * fake.calls[1], abs=1e-3))
+    assert "longer than the others have" in told[1]
+
+
 @pytest.mark.parametrize("when", [1, 2, 4])
 def test_what_is_finished_is_not_done_again(contend, tmp_path, when):
     fake = Fake(stop=when)
