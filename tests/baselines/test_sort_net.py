@@ -68,11 +68,20 @@ def test_sorted_sums_and_their_gradient_are_those_of_sorting(seed, inputs, terms
 
 def test_tiles_make_no_difference(monkeypatch):
     torch.manual_seed(0)
-    x, w = torch.randn(13, 9), torch.randn(6, 9)
-    whole = sorted_sum(x, w, geometric(0.7, 5))
+    x, w = torch.randn(9, 13).T.requires_grad_(), torch.randn(6, 9, requires_grad=True)  # a transpose has other strides
+
+    def sums(x):
+        y = sorted_sum(x, w, geometric(0.7, 5))
+        return y, *torch.autograd.grad(y.square().sum(), (x, w))
+
+    whole = sums(x)
     monkeypatch.setattr("linfdist.baselines.sorted_sum.TILE", 8)
-    assert torch.equal(sorted_sum(x, w, geometric(0.7, 5)), whole)
-    assert sorted_sum(x[:0], w, (0.5,)).shape == (0, 6)
+    monkeypatch.setattr("linfdist.baselines.sorted_sum.AT_ONCE", 4)
+    parts = sums(x)
+    assert torch.equal(parts[0], whole[0])
+    torch.testing.assert_close(parts[1:], whole[1:])
+    nothing = sums(x.detach()[:0].requires_grad_())
+    assert [tuple(each.shape) for each in nothing] == [(0, 6), (0, 9), (6, 9)]
     assert sorted_sum(x * torch.nan, w, (0.5, 0.25)).isnan().all()
 
 

@@ -61,7 +61,10 @@ def test_nobody_takes_longer_than_the_others(contend, monkeypatch):
 
     fake.train = slow
     ((row,), told) = contend(fake, trials=1)
-    assert [round(epochs, 1) for epochs in fake.calls] == [7.3, 3.8]  # 95 % of 8 s, at 1 s per epoch, held-out images aside; then at 2 s
+    assert [round(epochs, 1) for epochs in fake.calls] == [
+        7.3,
+        3.8,
+    ]  # 95 % of 8 s, at 1 s per epoch, held-out images aside; then at 2 s
     assert (row.epochs, row.seconds) == (fake.calls[1], pytest.approx(2 * fake.calls[1], abs=1e-3))
     assert "longer than the others have" in told[1]
 

@@ -109,6 +109,8 @@ def test_costly_proofs_are_spared_where_they_cannot_matter(test_set):
     left = sum(row.correct and not row.attacks["pgd"].broken for row in full) - int(quick.sum())
     assert asked == [("box", 150), ("crown-ibp,crown", left), ("crown-ibp,crown", 150)]
     assert int(quick.sum()) < sum(row.certified for row in spared)
+    assert any(row.correct and row.attacks["pgd"].broken for row in full)
+    assert not all(row.correct for row in full)
 
 
 def test_a_head_has_the_better_of_two_proofs(head, test_set):

@@ -115,7 +115,7 @@ def test_stopped_and_resumed(whole, call, tmp_path, monkeypatch):
     import linfdist.evaluate.run as module
 
     examine = module.examine
-    monkeypatch.setattr(module, "examine", lambda *a: examined.append(a[3]) or examine(*a))
+    monkeypatch.setattr(module, "examine", lambda *a, **k: examined.append(a[3]) or examine(*a, **k))
     assert not call(tmp_path).before
     assert examined == [40, 80, 120]  # the first batch was kept
     same_results(tmp_path, whole)
@@ -360,8 +360,16 @@ def test_the_best_of_several_proofs(test_set, tmp_path):
     assert strongest(["box", "milp", "box"]) == ["milp"]
     torch.manual_seed(0)
     network = ReLUNet((1, 8, 8), 10, [0.3], 0.3, hidden=[16]).eval()
-    asked = {"eps": "0.005", "limit": 60}
-    summary = evaluate(network, test_set, out=tmp_path, method="box,crown-ibp", radii=False, **asked).summary
+    asked, tried = {"eps": "0.005", "limit": 60, "attacks": ("pgd",), "batch": 20}, []
+
+    class Asked(FloatSubject):
+        def prove(self, images, labels, eps, method, radii):
+            tried.append((method, len(images) == 20))
+            return super().prove(images, labels, eps, method, radii)
+
+    summary = evaluate(Asked(network), test_set, out=tmp_path, method="box,crown-ibp", radii=False, **asked).summary
+    assert tried[:3] == [("box,crown-ibp", True), ("box", True), ("box,crown-ibp", False)]  # everything at first
+    assert not (tmp_path / "gallery.safetensors").exists()
     proof = certify(network, test_set.images[:60] / 255, "0.005", test_set.labels[:60], method="crown-ibp")
     assert summary["certified"] == pytest.approx(100 * int(proof.certified.sum()) / 60)
     assert (summary["method"], summary["radii"]) == ("box,crown-ibp", False)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from linfdist import recipes
-from linfdist.training.schedule import PRODUCTS, growing, state_at, total_steps
+from linfdist.training.schedule import PRODUCTS, p_between, state_at, total_steps
 
 STEPS = 10  # an epoch
 IBP = {"model": "dist_net_mlp", "loss": "ibp", "threshold": "none", "kappa": "0.5", "eps_train": "0.4"}
@@ -39,7 +39,7 @@ def test_p_that_stays_small_for_longer():
     falls = [before**-0.5 - after**-0.5 for before, after in pairwise(p[20:70])]
     assert falls == pytest.approx([(8**-0.5 - 1000**-0.5) / 50] * 49)
     assert set(p[70:]) == {math.inf}
-    assert growing(8, 1000, 1e-9, 0.3) == pytest.approx(growing(8, 1000, 0, 0.3))  # the limit
+    assert p_between(8, 1000, 1e-20, 0.3) == pytest.approx(p_between(8, 1000, 0, 0.3))  # the limit
 
 
 def test_p_snapped_to_products():

@@ -14,7 +14,7 @@ from ..nn import Box
 from ..numbers import round_down
 
 TILE = 1 << 13  # pairs of a sample and a neuron at a time: their largest distances stay in the cache
-AT_ONCE = 16  # inputs in the gradient
+AT_ONCE = 16  # inputs that the gradient looks at together
 
 
 def geometric(keep: float, terms: int) -> tuple[float, ...]:
@@ -33,7 +33,7 @@ def sorted_sum(x: Tensor, w: Tensor, shares: Sequence[float]) -> Tensor:
     """y[b, o] = Σ_k shares[k] · (the k-th largest of |x[b, i] − w[o, i]| over i). x (B, I), w (O, I) -> (B, O).
 
     Where there are fewer inputs than shares, the missing distances count 0. Gradient: shares[k] sign(x − w) at the k-th
-    largest; inputs that tie get the mean of their shares; no second derivative. Never more than a few tiles of memory,
+    largest; inputs that tie get the mean of their shares; no second derivative. Never more than some tiles of memory,
     but for the K distances of each y while gradients are wanted. NaN propagates.
     """
     y: Tensor = SortedSum.apply(x, w, tuple(shares))
@@ -60,20 +60,19 @@ class SortedSum(Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         x, w = ctx.saved_tensors
         shares, inputs = x.new_tensor(ctx.shares)[:, None], x.shape[1]
-        dx, dw = torch.zeros_like(x).view(-1), torch.zeros_like(w).view(-1)
-        tiles, first = zip(_tiles(x, w), grad.split(_rows(w)), ctx.largest, strict=True), 0
-        for few, up, largest in tiles:
+        dx, dw, first = x.new_zeros(x.numel()), w.new_zeros(w.numel()), 0
+        for few, up, largest in zip(_tiles(x, w), _tiles(grad, w), ctx.largest, strict=True):
             for i0 in range(0, inputs, AT_ONCE):
                 part = slice(i0, i0 + AT_ONCE)
                 apart = few[:, None, part] - w[:, part]  # (b, O, i)
                 size = apart.abs()
-                row, neuron, i = (
-                    (size >= largest[-1, :, :, None]).nonzero().unbind(1)
-                )  # few: the K largest of each pair
+                counts = size >= largest[-1, :, :, None]  # true of the K largest distances of a pair, and of their ties
+                row, neuron, i = counts.nonzero().unbind(1)
                 ranks = size[row, neuron, i] == largest[:, row, neuron]  # (K, n)
                 share = (ranks * shares).sum(0) / ranks.sum(0).clamp_(min=1)
                 push = share * apart[row, neuron, i].sign() * up[row, neuron]
-                dx.index_add_(0, (first + row) * inputs + i0 + i, push)  # along one dimension, so one after another
+                # On a CPU one after another, so in a fixed order.
+                dx.index_add_(0, (first + row) * inputs + i0 + i, push)
                 dw.index_add_(0, neuron * inputs + i0 + i, push, alpha=-1)
             first += len(few)
         return dx.view_as(x), dw.view_as(w), None

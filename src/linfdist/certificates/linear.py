@@ -1,5 +1,7 @@
 """Linear bounds: differences of logits, pulled back through the layers to linear forms of the pixels."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -33,9 +35,10 @@ class LinearBounds:
         boxes = self._boxes(pixels, self.through)
         apart = torch.full((len(best), self.network.classes), -torch.inf, dtype=torch.float64, device=best.device)
         row, other = apart.scatter(1, best[:, None], torch.inf).isneginf().nonzero().unbind(1)
-        few = self._forms_at_once()
+        few = self._forms_at_once(self.network.elements())
         for some, others in zip(row.split(few), other.split(few), strict=True):
-            apart[some, others] = self._leads(boxes, best, some, others)
+            span, near = _near(boxes, some)
+            apart[some, others] = self._leads(near, best[span], some - span.start, others)
         return apart.where(apart.isfinite(), -torch.inf).scatter(1, best[:, None], torch.inf)
 
     def _leads(self, boxes: list[Box], best: Tensor, row: Tensor, other: Tensor) -> Tensor:
@@ -68,10 +71,10 @@ class LinearBounds:
             return boxes[-1]
         shapes = [tuple(box.lower.shape[1:]) for box in boxes]
         windows = windows_of(list(self.network.body)[: len(boxes) - 1], shapes)
-        few = max(1, BLOCK // (self.network.elements() if windows is None else windows.elements) // 2)
+        few = self._forms_at_once(2 * (self.network.elements() if windows is None else windows.elements))
         for some, places in zip(row.split(few), place.split(few), strict=True):
-            first, last = int(some[0]), int(some[-1])  # rows are in order
-            near, here = [Box(*(side[first : last + 1] for side in box)) for box in boxes[:-1]], some - first
+            span, near = _near(boxes[:-1], some)
+            here = some - span.start
             if windows is None:
                 ends = both_ends(self._over_pixels(both_signs(places, here, shape, self.parallel), near))
             else:
@@ -82,8 +85,16 @@ class LinearBounds:
         cut = widened(box.lower, box.upper, torch.zeros_like(box.lower), dtype)
         return Box(torch.maximum(cut.lower, boxes[-1].lower), torch.minimum(cut.upper, boxes[-1].upper))
 
-    def _forms_at_once(self) -> int:
-        return max(1, BLOCK // self.network.elements())
+    @staticmethod
+    def _forms_at_once(elements: int) -> int:
+        """How many forms are pulled back together, if the largest tensor on the way has so many numbers for each."""
+        return max(1, BLOCK // elements)
+
+
+def _near(boxes: Sequence[Box], row: Tensor) -> tuple[slice, list[Box]]:
+    """Which samples forms are of, and the boxes of these alone; rows are in order."""
+    span = slice(int(row[0]), int(row[-1]) + 1)
+    return span, [Box(*(side[span] for side in box)) for box in boxes]
 
 
 def ordinary(box: Box) -> Box:

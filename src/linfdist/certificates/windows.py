@@ -4,6 +4,7 @@ A neuron of an early convolution depends on a few pixels around its place: its f
 its window alone it gives the same bound in a fraction of the time.
 """
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -34,7 +35,7 @@ class Windows:
         for (layer, kernel, stride, _), shape in zip(reversed(layers), reversed(shapes[:-1]), strict=True):
             size = (size - 1) * stride + kernel
             window = (shape[0], size, size)
-            self.elements = max(self.elements, layer.elements(window) if layer else 0, shape[0] * size * size)
+            self.elements = max(self.elements, math.prod(window) if layer is None else layer.elements(window))
 
     def ends(self, boxes: Sequence[Box], row: Tensor, place: Tensor, parallel: bool) -> Box:
         """Bounds (P,) of y[place] of samples `row`, y being the output of the last layer, flattened.
@@ -58,12 +59,17 @@ def windows_of(layers: Sequence[LipschitzModule], shapes: Sequence[Shape]) -> Wi
 
     shapes: of the inputs of the layers, and of the last one's output.
     """
-    found = [layer.windowed(shape) for layer, shape in zip(layers, shapes[:-1], strict=True)]
-    if not found or not all(len(shape) == 3 for shape in shapes):
+    if any(len(shape) != 3 for shape in shapes):
         return None
-    windows = Windows([each for each in found if each is not None], shapes) if None not in found else None
+    found: list[Windowed] = []
+    for layer, shape in zip(layers, shapes[:-1], strict=True):
+        each = layer.windowed(shape)
+        if each is None:
+            return None
+        found.append(each)
+    windows = Windows(found, shapes)
     whole = max(layer.elements(shape) for layer, shape in zip(layers, shapes[:-1], strict=True))
-    return windows if windows is not None and windows.elements < whole else None
+    return windows if windows.elements < whole else None
 
 
 def _below(window: Place, kernel: int, stride: int, offset: tuple[int, int]) -> Place:

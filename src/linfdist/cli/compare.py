@@ -26,7 +26,7 @@ def compare(
         str,
         typer.Option(
             metavar="TIME",
-            help=f"Training time of each method, such as 90s, 20m or 1h; {TRIALS_SHARE:.0%} of it are for its trials.",
+            help=f"Training time of each method, such as 90s, 20m or 1h30m; {TRIALS_SHARE:.0%} of it for its trials.",
         ),
     ],
     methods: Annotated[

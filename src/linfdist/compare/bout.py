@@ -75,7 +75,7 @@ class Bout:
         """The seconds that an epoch takes with setting `number` = 0, 1, ..., as probed."""
         if number not in self.paces:
             setting = self.contender.settings[number]
-            with busy(f"{self.contender.title}: timing a few steps", self.show):
+            with busy(f"{self.contender.title}: timing short trainings", self.show):
                 long = self.terms.budget * (SHARE if self.terms.trials > 1 else REHEARSAL)
                 self.paces[number] = seconds_per_epoch(self.contender, self.images.kept, setting, long)
         return self.paces[number]
@@ -112,14 +112,17 @@ class Bout:
             {"setting": plain(setting), "epochs": epochs, "seconds": round(took, 3), **measured, "problem": problem}
         )
         write_atomically(path, trial.model_dump_json(exclude_none=True) + "\n")
-        short = ", less than one epoch, which favours whatever learns quickly" if trial.epochs < 1 else ""
+        short = "; less than one epoch favours settings that learn quickly" if trial.epochs < 1 else ""
         self.tell(
             f"  {what}: {trial.epochs:.3g} epochs{short}, {took:.1f} s, {problem or _percentages(measured)} (held out)"
         )
         return trial
 
     def measure(self, network: PixelNet) -> dict[str, float]:
-        """Percentages of the held-out images; `Violated` if a proof and an attack contradict each other."""
+        """Percentages of the held-out images; `Violated` if intervals and PGD contradict each other.
+
+        Costly proofs are tried after PGD, where that has failed.
+        """
         held, rows = self.images.held, []
         subject = subject_of(network, held.images.shape[1:])
         for start in range(0, len(held), BATCH):

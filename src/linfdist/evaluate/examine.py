@@ -77,14 +77,9 @@ def examine(
 
 
 def _with_more(proof: Certificate, rows: Tensor, more: Certificate) -> Certificate:
-    """The certificates, where those of images `rows` are the best of what they were and of others."""
-    best = best_of([proof[rows], more])
-    assert proof.certified is not None  # as eps was given
-    assert best.certified is not None
-    radius, certified = (
-        old.index_copy(0, rows, new) for old, new in ((proof.radius, best.radius), (proof.certified, best.certified))
-    )
-    return replace(proof, radius=radius, certified=certified)
+    """The certificates, with the better of two for the images `rows`: their own, or that of `more`."""
+    best, columns = best_of([proof[rows], more]), ("radius", "certified")
+    return replace(proof, **{name: getattr(proof, name).index_copy(0, rows, getattr(best, name)) for name in columns})
 
 
 def attempt(subject: Subject, attack: Attack, images: Tensor, labels: Tensor, eps: str) -> tuple[Tensor, list[Attempt]]:

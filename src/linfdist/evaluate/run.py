@@ -63,8 +63,8 @@ def evaluate(
     the commands that repeat the evaluation. split: which split `dataset` is. limit: take only the first images. method:
     of `certify`; of several, such as "crown,fast-lin", the best one for each image counts. radii: if False, images are
     certified at eps alone, and radii are what that happens to prove; costly proofs are then tried only of images that
-    they can matter for, the first batch aside, where all proofs and all attacks may contradict each other. There is no
-    gallery then, for nobody knows which images are the most robust.
+    they can matter for, the first batch aside, in which every proof and every attack is tried, so that they can
+    contradict each other. There is no gallery then, for nobody knows which images are the most robust.
     attacks: names from `linfdist.attacks.ATTACKS`. shard: do only this part of the work; whichever shard is finished
     last merges all of them, if they are in the same folder. fresh: begin anew. device: where a float network is to
     compute, see `devices.choose`; by default where it is. Rows are about the network as executed there.

@@ -46,7 +46,7 @@ class Subject(ABC):
         parse_methods(method)
 
     def quick(self, method: str) -> str:
-        """The quick part of a method that takes long for each image; the method itself if it has none."""
+        """The part of a method that is quick, tried on every image; the method itself if all of it is."""
         return method
 
     @abstractmethod

@@ -40,7 +40,8 @@ class Windowed(NamedTuple):
     """A layer that computes each place of an image (C, H, W) from a window of its input.
 
     Place (i, j) sees a square of side `kernel` from (i · stride + offset[0], j · stride + offset[1]) on, with 0 in
-    place of what lies beyond the border. layer: what it does to a window without padding; None if it copies it.
+    place of what lies beyond the border. layer: the same computation of a window, without padding; None if the layer
+    copies its window.
     """
 
     layer: "LipschitzModule | None"
@@ -198,7 +199,10 @@ class LipschitzModule(Contract):
         raise TypeError(f"a {type(self).__name__} has no linear bounds, so method 'box' is the best there is for it")
 
     def windowed(self, shape: Shape) -> Windowed | None:
-        """How the layer looks at images of this shape window by window; None if it does not."""
+        """How the layer computes images of this shape window by window; None if it does not.
+
+        `pull_back` of the layer that is given must hold for a window cut out anywhere, whatever lies around it.
+        """
         return None
 
     def forward_zonotope(self, zonotope: Zonotope, box: Box) -> Zonotope:

@@ -29,7 +29,7 @@ def total_steps(recipe: Recipe, steps_per_epoch: int) -> int:
 def state_at(recipe: Recipe, step: int, steps_per_epoch: int) -> State:
     """Return the settings of step number `step` = 0, 1, 2, … (Section 7.1 and Appendix D).
 
-    p:     p_start for e1 epochs, then growing to p_end over e2 epochs as `growing` says (with p_snap: from one product
+    p:     p_start for e1 epochs, then growing to p_end over e2 epochs, see `p_between` (with p_snap: from one product
            to the next up to 32), then infinity for e3 and e4 epochs
     lr:    constant for e1 epochs, then falling to 0 like a cosine ("cosine": over e1, e2 and e3); in e4 once more, from
            box_lr
@@ -44,7 +44,7 @@ def state_at(recipe: Recipe, step: int, steps_per_epoch: int) -> State:
     if not recipe.smooth or epoch >= recipe.e1 + recipe.e2:
         p = math.inf
     else:
-        p = growing(recipe.p_start, recipe.p_end, recipe.p_bend, ramp)
+        p = p_between(recipe.p_start, recipe.p_end, recipe.p_bend, ramp)
         if recipe.p_snap and PRODUCTS[0] <= p <= PRODUCTS[-1]:
             p = float(min(PRODUCTS, key=lambda product: abs(math.log(product / p))))
 
@@ -60,13 +60,15 @@ def state_at(recipe: Recipe, step: int, steps_per_epoch: int) -> State:
     return State(epoch, p, lr, boxes, values)
 
 
-def growing(start: float, end: float, bend: float, ramp: float) -> float:
-    """The p at a part of its growth from start to end: p^-bend falls linearly; exponentially at bend = 0, its limit.
+def p_between(start: float, end: float, bend: float, ramp: float) -> float:
+    """p when the share `ramp` of its growth from start to end is over; exactly `start` at first.
 
-    An lp distance in n coordinates is n^(1/p)-Lipschitz, so at bend = 1 the logarithm of that constant falls linearly.
+    p^-bend falls linearly with ramp; bend = 0, the limit, is exponential growth. An lp distance in n coordinates is
+    n^(1/p)-Lipschitz, so at bend = 1 the logarithm of that constant falls linearly.
     """
-    grown = (end / start) ** ramp if bend == 0 else (1 + ramp * ((end / start) ** -bend - 1)) ** (-1 / bend)
-    return start * grown  # exactly start at first, where powers may be plain products
+    if bend == 0:
+        return start * (end / start) ** ramp
+    return start * math.exp(-math.log1p(ramp * math.expm1(-bend * math.log(end / start))) / bend)
 
 
 def _value(recipe: Recipe, kind: WarmUp | Geometric, warm_up: float, ramp: float) -> float:
