@@ -7,7 +7,7 @@ from typing import Any
 from .contenders import Contender, Lesson
 
 SHARE = 0.01  # of the budget: probes are doubled until one takes that long
-REHEARSAL = 1 / 12  # in place of SHARE where no trial follows: a step may get slower while a network learns
+REHEARSAL = 1 / 24  # in place of SHARE where no trial follows: a step may get slower while a network learns
 FIRST_STEPS = 4
 CAREFUL = 0.95  # plans fill so much of their time: an epoch may take longer than its probe
 
