@@ -147,3 +147,5 @@ def test_what_cannot_be_built_is_refused():
         NormLinear(4, 4, 3)
     with pytest.raises(ValueError, match="at least one hidden layer"):
         AdderNet((1, 3, 3), 4, [0.3], 0.31, [])
+    with pytest.raises(ValueError, match=r"at least one neuron, got hidden = \[3, 0\]"):
+        AdderNet((1, 3, 3), 4, [0.3], 0.31, [3, 0])

@@ -6,6 +6,7 @@ from itertools import pairwise
 from ..models.base import PixelNet, check_sizes, config_of, first_layers
 from ..nn import Flatten, LipschitzModule, Readout, Stack
 from .adder import BatchNorm, NormLinear
+from .networks import check_hidden
 from .scores import Scores
 
 
@@ -27,13 +28,10 @@ class AdderNet(PixelNet):
         norm: int = 1,
         crop: int | None = None,
     ) -> None:
-        widths = {f"hidden[{k}]": width for k, width in enumerate(hidden)}
-        if not widths:
-            raise ValueError("an AdderNet needs at least one hidden layer, such as hidden=[512, 512]")
-        super().__init__(check_sizes(shape, mean, crop, classes=classes, **widths), crop)
-        first = first_layers(mean, std, crop)
+        check_hidden(hidden)
+        super().__init__(check_sizes(shape, mean, crop, classes=classes), crop)
         self.config = {**config_of(AdderNet, locals()), "class": "baselines.AdderNet"}
-        layers: list[LipschitzModule] = [*first, Flatten()]
+        layers: list[LipschitzModule] = [*first_layers(mean, std, crop), Flatten()]
         sizes = [*layers[-1].output_shape((shape[0], *self.size)), *hidden]
         for inputs, outputs in pairwise(sizes):
             layers += [NormLinear(inputs, outputs, norm), BatchNorm(outputs)]

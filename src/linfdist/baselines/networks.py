@@ -95,8 +95,7 @@ def depth_and_width(name: str, width: float = 1.0) -> list[int]:
 
 def check_layers(convolutions: object, hidden: object) -> None:
     """Raise TypeError or ValueError for what cannot be layers: it may come from a file."""
-    if not isinstance(hidden, Sequence) or not all(type(each) is int for each in hidden):
-        raise TypeError(f"hidden must be a list of whole numbers such as [512, 512], got {hidden!r:.60}")
+    check_hidden(hidden, needed=False)
     four = isinstance(convolutions, Sequence) and all(isinstance(each, Sequence) for each in convolutions)
     if not isinstance(convolutions, Sequence) or not four:
         raise TypeError(f"convolutions must be lists [channels, kernel, stride, padding], got {convolutions!r:.60}")
@@ -105,5 +104,15 @@ def check_layers(convolutions: object, hidden: object) -> None:
             raise ValueError(f"a convolution must be [channels, kernel, stride, padding], got {each!r:.60}")
     if not convolutions and not hidden:
         raise ValueError("there must be at least one hidden layer: give convolutions, or hidden, or both")
-    if min([*hidden, *(each[0] for each in convolutions)]) < 1:
-        raise ValueError(f"every layer needs at least one neuron, got {convolutions!r:.60} and {hidden!r:.60}")
+    if min((each[0] for each in convolutions), default=1) < 1:
+        raise ValueError(f"every layer needs at least one neuron, got convolutions = {convolutions!r:.60}")
+
+
+def check_hidden(hidden: object, needed: bool = True) -> None:
+    """Raise TypeError or ValueError for what cannot be fully connected hidden layers: it may come from a file."""
+    if not isinstance(hidden, Sequence) or not all(type(each) is int for each in hidden):
+        raise TypeError(f"hidden must be a list of whole numbers such as [512, 512], got {hidden!r:.60}")
+    if needed and not hidden:
+        raise ValueError("there must be at least one hidden layer, such as hidden=[512, 512]")
+    if min(hidden, default=1) < 1:
+        raise ValueError(f"every layer needs at least one neuron, got hidden = {hidden!r:.60}")

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ..models.base import PixelNet, check_sizes, config_of, first_layers
 from ..nn import DistLinear, Flatten, LipschitzModule, MeanShift, Readout, Stack
+from .networks import check_hidden
 from .sort_linear import TERMS, NearestSorted, SortLinear
 
 
@@ -33,13 +34,10 @@ class SortNet(PixelNet):
         identity_init: bool = False,
         crop: int | None = None,
     ) -> None:
-        widths = {f"hidden[{k}]": width for k, width in enumerate(hidden)}
-        if not widths:
-            raise ValueError("a SortNet needs at least one hidden layer, such as hidden=[512, 512]")
-        super().__init__(check_sizes(shape, mean, crop, classes=classes, **widths), crop)
-        first = first_layers(mean, std, crop)
+        check_hidden(hidden)
+        super().__init__(check_sizes(shape, mean, crop, classes=classes), crop)
         self.config = {**config_of(SortNet, locals()), "class": "baselines.SortNet"}
-        layers: list[LipschitzModule] = [*first, Flatten()]
+        layers: list[LipschitzModule] = [*first_layers(mean, std, crop), Flatten()]
         sizes = [*layers[-1].output_shape((shape[0], *self.size)), *hidden]
         for number, (inputs, outputs) in enumerate(pairwise(sizes)):
             identity = identity_init and inputs <= outputs
