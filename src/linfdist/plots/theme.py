@@ -79,6 +79,13 @@ def new_figure(width: float, height: float) -> Any:
     return plt.figure(figsize=(width, height), layout="constrained")
 
 
+def figure_for_file(width: float, height: float) -> Any:
+    """A figure that pyplot does not know of, so that nothing shows it or keeps it."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
 def set_title(axes: Any, text: str, pad: float = 10) -> None:
     """The title of a chart, in the manner of all of them."""
     axes.set_title(text, loc="left", fontsize=12, fontweight="bold", pad=pad)

@@ -10,7 +10,7 @@ from typing import Any
 from ..numbers import down, nearest, percent
 from ..plots.certified import certified_accuracy
 from ..plots.curve import gain
-from ..plots.theme import DARK, LIGHT, Theme, require_matplotlib, set_title, styled
+from ..plots.theme import DARK, LIGHT, Theme, figure_for_file, require_matplotlib, set_title, styled
 from ..plots.training import training
 from ..rows import count
 from ..runs import Run
@@ -68,20 +68,14 @@ def _png(drawing: Drawing, theme: Theme) -> bytes:
     return save(theme=theme)
 
 
-def new_figure(width: float, height: float) -> Any:
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(width, height), layout="constrained")
-
-
 def _certified_accuracy(run: Run, theme: Theme) -> Any:
-    figure = new_figure(7.6, 4.6)
+    figure = figure_for_file(7.6, 4.6)
     certified_accuracy(run, axes=figure.subplots(), theme=theme)
     return figure
 
 
 def _training(run: Run, theme: Theme) -> Any:
-    figure = new_figure(7.6, 6.2)
+    figure = figure_for_file(7.6, 6.2)
     training(run, axes=figure.subplots(3, 1, sharex=True, height_ratios=[2.2, 1.2, 1.2]), theme=theme)
     return figure
 
@@ -90,7 +84,7 @@ def _fates(run: Run, theme: Theme) -> Any:
     """Draw one bar: what is known of the images at eps."""
     from matplotlib.patches import Patch
 
-    figure = new_figure(7.6, 1.35)
+    figure = figure_for_file(7.6, 1.35)
     axes = figure.subplots()
     fate, n = tables.fates(count(run.rows, run.attacks)), len(run.rows)
     attacked = bool(run.attacks)
@@ -124,7 +118,7 @@ def _radius_by_class(run: Run, theme: Theme) -> Any:
     shown = _extremes(lines)
     columns = min(5 if len(shown) > 6 else 3, len(shown))
     depth = math.ceil(len(shown) / columns)
-    figure = new_figure(7.6, 0.7 + 1.45 * depth)
+    figure = figure_for_file(7.6, 0.7 + 1.45 * depth)
     grid = figure.subplots(depth, columns, sharex=True, sharey=True, squeeze=False)
     right = max((line.radii[-1] for line in lines if line.radii), default=0.0) or 1.0
     bins = [right * k / 30 for k in range(31)]
@@ -164,7 +158,7 @@ def _confusion(run: Run, theme: Theme) -> Any:
     size = len(run.classes)
     matrix = tables.confusion(run.rows, size)
     numbers = size <= MOST_NUMBERS
-    figure = new_figure(5.7, 5.4)
+    figure = figure_for_file(5.7, 5.4)
     axes = figure.subplots()
     # The diagonal would outshine the errors: only these are coloured, by their share of the label's images.
     shares = [
@@ -198,7 +192,7 @@ def _margin_vs_method(run: Run, theme: Theme) -> Any:
     gained = gain(run.rows, run.eps, method)
     if gained is None:
         raise ValueError("there is nothing to compare the margin with")
-    figure = new_figure(5.1, 5.0)
+    figure = figure_for_file(5.1, 5.0)
     axes = figure.subplots()
     margins, radii = zip(*gained.pairs, strict=True)
     right = max(*radii, *margins) * 1.04 or 1.0

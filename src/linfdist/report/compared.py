@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..plots.compared import Entry, compared
-from ..plots.theme import Theme, require_matplotlib
-from .charts import Chart, both, new_figure
+from ..plots.theme import Theme, figure_for_file, require_matplotlib
+from .charts import Chart, both
 
 
 def chart(panels: Mapping[str, Sequence[Entry]]) -> Chart:
@@ -13,7 +13,7 @@ def chart(panels: Mapping[str, Sequence[Entry]]) -> Chart:
     require_matplotlib()
 
     def drawing(theme: Theme) -> Any:
-        figure = new_figure(7.6, 4.2 * len(panels))
+        figure = figure_for_file(7.6, 4.2 * len(panels))
         places = figure.subplots(len(panels), squeeze=False).flat
         for axes, (title, rows) in zip(places, panels.items(), strict=True):
             compared(rows, title, axes=axes, theme=theme)
