@@ -20,7 +20,7 @@ from linfdist.runs import ROWS
 from .boundary import say
 from .options import DataDir, DeviceName, Quiet, chosen_device
 
-PEERS = Path("results") / "compare.jsonl"
+COMPARED = Path("results") / "compare.jsonl"
 TABLES = {f"table{number}": number for number in numbers()}
 
 
@@ -43,7 +43,7 @@ def reproduce(
     peers: Annotated[
         Path,
         typer.Option(metavar="FILE", help="Rows of `linfdist compare`, shown beside cited methods, if it is there."),
-    ] = PEERS,
+    ] = COMPARED,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would run; show what is there.")] = False,
     device: DeviceName = AUTO,
     data_dir: DataDir = None,
