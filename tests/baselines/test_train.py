@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 import linfdist as ld
-from linfdist.baselines import METHODS, Plan, ReLUNet, train
+from linfdist.baselines import METHODS, GroupSortNet, Plan, ReLUNet, SortNet, train
 from linfdist.baselines.margins import Bounds
 from linfdist.baselines.methods import IBP, MTLIBP, SABR, Adversarial
 from linfdist.baselines.plan import Stage
@@ -160,6 +160,38 @@ def test_the_plan_ramps():
 def test_plans_that_make_no_sense_are_refused(values, what):
     with pytest.raises(ValueError, match=what):
         Plan(**values)
+
+
+@pytest.mark.parametrize(
+    ("values", "what"),
+    [
+        ({"eps": "0.1"}, "eps = '0.1': must be a number, without quotes, got a str"),
+        ({"eps": 0.1, "epochs": None}, "epochs = None: must be a number, got a NoneType"),
+        ({"eps": 0.1, "batch_size": True}, "batch_size = True: must be a number"),
+        ({"eps": 0.1, "kappa": 0.5}, "kappa = 0.5: must be two numbers"),
+        ({"eps": 0.1, "beta": (1.0,)}, "beta = .*: must be two numbers"),
+    ],
+)
+def test_plans_of_other_things_than_numbers_are_refused(values, what):
+    with pytest.raises(TypeError, match=what):
+        Plan(**values)
+
+
+@pytest.mark.parametrize(
+    ("method", "kind", "part"),
+    [
+        ("ibp", SortNet, "NearestSorted"),
+        ("sabr", SortNet, "NearestSorted"),
+        ("cap", SortNet, "NearestSorted"),
+        ("crown-ibp", GroupSortNet, "GroupSort"),
+        ("pvt", GroupSortNet, "GroupSort"),
+        ("diffai", GroupSortNet, "GroupSort"),
+    ],
+)
+def test_networks_without_the_bounds_of_a_method_are_refused_at_once(method, kind, part):
+    net, images = kind((1, 8, 8), 10, [0.3], 0.37, hidden=[6]), torch.rand(8, 1, 8, 8)
+    with pytest.raises(TypeError, match=f"'{method}' cannot train a {kind.__name__}: its part {part} has"):
+        train(net, images, torch.zeros(8, dtype=torch.int64), method, Plan(eps=0.1, batch_size=4))
 
 
 def test_what_cannot_be_trained_is_refused():

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..models import PixelNet
-from ..nn import Box, Stack
+from ..nn import Box, LipschitzModule, Readout, Stack
 from ..nn.forms import forms_of, leads_of, lowest
 from ..nn.zonotopes import lowest_over, zonotope_of
 
@@ -19,6 +19,25 @@ def intervals(body: Stack, pixels: Box) -> list[Box]:
     """Boxes of the inputs of all layers, and of the features, by intervals without slack."""
     found = body.boxes(pixels, bare=True)
     return [*found, list(body)[-1].bare_box(found[-1])]
+
+
+def check_bounds(method: str, network: PixelNet, through: str | None) -> None:
+    """Raise TypeError unless the network has the bounds that a method trains on: better now than after the warm-up.
+
+    That is `pull_back` of its readout, and of all its layers the function of the contract that is named `through`.
+    """
+    refusing: list[type] = []
+    if type(network.readout).pull_back is Readout.pull_back:  # the contract's own, which refuses
+        refusing.append(type(network.readout))
+    if through is not None:
+        refusal = getattr(LipschitzModule, through)
+        refusing += [type(layer) for layer in network.body if getattr(type(layer), through) is refusal]
+    if refusing:
+        raise TypeError(
+            f"method {method!r} cannot train a {type(network).__name__}: its part {refusing[0].__name__} has none of "
+            f"the bounds that the loss is made of. Train a network that METHODS[{method!r}]().network(...) makes, or "
+            "take another method"
+        )
 
 
 class Bounds:

@@ -2,7 +2,9 @@
 
 import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Literal
 
 import torch
@@ -58,6 +60,14 @@ class Plan:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        for name in ("eps", "epochs", "lr", "clip", "batch_size", "warm_up", "ramp", "pad", "seed"):
+            if not _is_number(value := getattr(self, name)):
+                quoted = ", without quotes" if isinstance(value, str) else ""
+                raise TypeError(f"{name} = {value!r:.60}: must be a number{quoted}, got a {type(value).__name__}")
+        for name in ("kappa", "beta"):
+            ends = getattr(self, name)
+            if not isinstance(ends, Sequence) or len(ends) != 2 or not all(map(_is_number, ends)):
+                raise TypeError(f"{name} = {ends!r:.60}: must be two numbers between 0 and 1, such as (1.0, 0.5)")
         if not 0 <= self.eps <= 1:
             raise ValueError(f"eps = {self.eps!r}: must be between 0 and 1, on the 0–1 intensity scale")
         for name in ("epochs", "lr", "clip", "batch_size"):
@@ -85,6 +95,10 @@ class Plan:
         kappa, beta = k0 + (k1 - k0) * share, b0 + (b1 - b0) * share
         done = _clip((epoch - self.warm_up) / (self.epochs - self.warm_up)) if self.epochs > self.warm_up else 0.0
         return Stage(epoch, self.eps * share, kappa, beta, lr, self.seed, step, share, self.eps, done)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def _clip(fraction: float) -> float:

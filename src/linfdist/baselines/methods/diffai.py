@@ -22,6 +22,7 @@ class DiffAI(IBP):
     title = "DiffAI"
     source = "Mirman et al., 2018, 2019"
     certified_by = ("box", "crown-ibp", "crown", "zonotope")
+    through = "forward_zonotope"
 
     def __init__(self, terms: int = 32) -> None:
         if terms < 1:

@@ -68,6 +68,7 @@ class PVT(IBP):
     name = "pvt"
     title = "PVT"
     source = "Dvijotham et al., 2018"
+    through = "pull_back"
 
     def __init__(self, hidden: int = 32) -> None:
         if hidden < 1:
@@ -76,6 +77,7 @@ class PVT(IBP):
         self.verifiers = nn.ModuleList()
 
     def start(self, network: PixelNet, stage: Stage) -> list[nn.Parameter]:
+        super().start(network, stage)
         shapes, generator = network.body.shapes(network.shape), stage.generator("verifier")
         bends = [shape for layer, shape in zip(network.body, shapes, strict=False) if layer.bends]
         self.verifiers = nn.ModuleList(Verifier(shape[0], self.hidden, generator) for shape in bends)
