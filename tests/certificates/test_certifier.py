@@ -1,6 +1,7 @@
 """A certifier, as somebody sees it who would like to change its network behind its back."""
 
 import copy
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -75,6 +76,15 @@ def test_what_becomes_of_the_network_later_changes_nothing(change):
     CHANGES[change](net)
     assert same(certifier(x[:5], "0.05"), before)
     assert torch.equal(before.prediction, trained_net()[0](x[:5]).argmax(1))
+
+
+def test_it_cannot_be_pickled_and_its_copy_is_itself():
+    certifier = ld.Certifier(trained_net()[0])
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        with pytest.raises(TypeError, match=r"a Certifier cannot be pickled: .* make a new Certifier from it"):
+            pickle.dumps(certifier, protocol)
+    assert copy.copy(certifier) is certifier
+    assert copy.deepcopy(certifier) is certifier
 
 
 def test_what_it_proves_holds_at_the_corners_of_the_ball():

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import torch
 from numpy.typing import NDArray
@@ -29,7 +29,8 @@ class Certifier:
         >>> certifier = ld.Certifier(ld.load("mnist-0.3"))
         >>> certifier(images[:1], eps="0.3", radii=False).certified  # the largest radius takes several times as long
 
-    The certificates are those of `certify`, number by number. Threads may share a certifier.
+    The certificates are those of `certify`, number by number. Threads may share a certifier; other processes make one
+    from the model, as it cannot be pickled.
     """
 
     def __init__(
@@ -65,6 +66,19 @@ class Certifier:
     def predict(self, x: Samples, eps: Eps | NDArray[Any]) -> Tensor:
         """The class of each image where it is certified at eps, and -1 elsewhere: (B,) int64."""
         return where_certified(self(x, eps, radii=False))
+
+    def __copy__(self) -> "Certifier":
+        """Itself, as nothing changes it."""
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Certifier":
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a Certifier cannot be pickled: whoever changed the bytes would change what it proves. Save the model "
+            "(linfdist.models.save), and make a new Certifier from it where it is needed"
+        )
 
 
 @torch.no_grad()
