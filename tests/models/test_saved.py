@@ -3,8 +3,11 @@
 import pytest
 import torch
 
+import linfdist as ld
+from linfdist.baselines import ReLUNet
 from linfdist.files import load_tensors, save_tensors
 from linfdist.models import ConvDistNetMLP, DistNet, DistNetMLP, load, save
+from linfdist.models.config import CLASSES
 
 
 def test_round_trip_through_a_file(tmp_path):
@@ -19,6 +22,20 @@ def test_round_trip_through_a_file(tmp_path):
     assert torch.equal(again(x), net.eval()(x))
     assert again.lipschitz == net.lipschitz
     assert again.config == net.config
+
+
+def test_files_of_baselines_say_what_loads_them(tmp_path, monkeypatch):
+    path = tmp_path / "model.safetensors"
+    save(ReLUNet((1, 4, 4), 3, [0.5], 0.3, hidden=[5]), path)
+    for name in [each for each in CLASSES if each.startswith("baselines.")]:
+        monkeypatch.delitem(CLASSES, name)  # as if linfdist.baselines were not imported
+    with pytest.raises(ValueError, match=r"model\.safetensors .*'baselines\.ReLUNet' .* load it with linfdist\.load"):
+        load(path)
+    monkeypatch.undo()
+    assert type(load(path)) is type(ld.load(path)) is ReLUNet
+    save_tensors(path, {"a": torch.zeros(1)}, {"config": {"class": "baselines.Magic"}})
+    with pytest.raises(ValueError, match=r"no network of class 'baselines\.Magic': the classes are DistNet, "):
+        load(path)
 
 
 def trained_a_little(net):

@@ -28,6 +28,11 @@ def from_config(config: Mapping[str, Any]) -> PixelNet:
     arguments = dict(config)
     name = arguments.pop("class", None)
     if name not in CLASSES:
+        if _of_baselines(name) and not any(map(_of_baselines, CLASSES)):
+            raise ValueError(
+                f"networks of class {name!r} are those of linfdist.baselines, which is not imported: load it with "
+                "linfdist.load, which knows them, or import linfdist.baselines first"
+            )
         raise ValueError(f"no network of class {name!r}: the classes are {', '.join(CLASSES)}")
     parameters = signature(CLASSES[name]).parameters
     unknown = [key for key in arguments if key not in parameters]
@@ -38,6 +43,11 @@ def from_config(config: Mapping[str, Any]) -> PixelNet:
     if "members" in arguments:
         arguments["members"] = [from_config(each) for each in members_of(config)]
     return CLASSES[name](**arguments).eval()
+
+
+def _of_baselines(name: object) -> bool:
+    """Whether a class is one that `linfdist.baselines` enters when it is imported, which nothing here does."""
+    return isinstance(name, str) and name.startswith("baselines.")
 
 
 def members_of(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
