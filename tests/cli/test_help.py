@@ -33,6 +33,14 @@ def test_every_help_has_an_example_of_its_verb(run, verb):
     assert result.exit_code == 0
     assert f"Example: linfdist {' '.join(verb)}" in result.output
     assert result.output == run(*verb, "--help").output
+    assert "<bool>" not in result.output
+
+
+@pytest.mark.parametrize("group", [[], ["data"], ["recipes"], ["zoo"]], ids=" ".join)
+def test_help_shows_no_value_of_flags(run, group):
+    result = run(*group, "--help")
+    assert "--help" in result.output
+    assert "<bool>" not in result.output
 
 
 def test_version(run):

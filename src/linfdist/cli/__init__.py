@@ -8,7 +8,7 @@ import linfdist
 
 from . import data, recipes, zoo
 from .bench import bench
-from .boundary import Verbs, say
+from .boundary import Verb, Verbs, say
 from .certify import certify
 from .compare import compare
 from .demo import demo
@@ -48,17 +48,8 @@ def verbs(
     """
 
 
-app.command()(info)
-app.command()(bench)
-app.command()(train)
-app.command()(evaluate)
-app.command()(certify)
-app.command()(export)
-app.command()(demo)
-app.command()(verify)
-app.command()(report)
-app.command()(reproduce)
-app.command()(compare)
+for verb in (info, bench, train, evaluate, certify, export, demo, verify, report, reproduce, compare):
+    app.command(cls=Verb)(verb)
 app.add_typer(data.app, name="data")
 app.add_typer(recipes.app, name="recipes")
 app.add_typer(zoo.app, name="zoo")

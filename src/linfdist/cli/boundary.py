@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 from rich.console import Console
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from linfdist.errors import LinfdistError
 from linfdist.machine import backend_in_use
@@ -59,7 +59,31 @@ def explain(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-class Verbs(TyperGroup):
+def _bare_flags(parameters: list[Any]) -> list[Any]:
+    """The parameters of a command; help shows nothing behind a flag, where typer would write <bool>."""
+    for each in parameters:
+        if getattr(each, "is_flag", False) and each.metavar is None:
+            each.metavar = ""
+    return parameters
+
+
+class Verb(TyperCommand):
+    """One verb. A flag takes no value, and its help shows none."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """All arguments and options, --help among them."""
+        return _bare_flags(super().get_params(ctx))
+
+
+class VerbGroup(TyperGroup):
+    """Verbs that begin with the same word, such as `linfdist data`."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """All options before the verb, --help among them."""
+        return _bare_flags(super().get_params(ctx))
+
+
+class Verbs(VerbGroup):
     """All verbs. What a user can cause is told on stderr, exit code 1; only bugs of this package give a traceback.
 
     A command that is not written as it should be is told in the same way, exit code 2, with a second line for help.

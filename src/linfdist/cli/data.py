@@ -12,13 +12,13 @@ from rich.table import Table
 from linfdist.data import NAMES, data_root, info
 from linfdist.data import fetch as fetch_data
 
-from .boundary import say
+from .boundary import Verb, VerbGroup, say
 from .options import DataDir
 
-app = typer.Typer(help="Data sets: list them, fetch them.", no_args_is_help=True)
+app = typer.Typer(cls=VerbGroup, help="Data sets: list them, fetch them.", no_args_is_help=True)
 
 
-@app.command("list")
+@app.command("list", cls=Verb)
 def list_(data_dir: DataDir = None) -> None:
     """Show the data sets and which are stored here.
 
@@ -52,7 +52,7 @@ def _size(files: list[Path]) -> str:
     return f"{total / 1e9:.1f} GB" if total >= 1e9 else f"{total / 1e6:.1f} MB"
 
 
-@app.command()
+@app.command(cls=Verb)
 def fetch(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help=f"Any of: {', '.join(NAMES)}.")],
     data_dir: DataDir = None,

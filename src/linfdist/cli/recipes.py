@@ -9,14 +9,16 @@ from rich.table import Table
 
 from linfdist import recipes
 
-from .boundary import checking
+from .boundary import Verb, VerbGroup, checking
 from .options import Changes, RecipeName
 
-app = typer.Typer(help="Show the recipes: one per published run, and laptop-size ones.", no_args_is_help=True)
+app = typer.Typer(
+    cls=VerbGroup, help="Show the recipes: one per published run, and laptop-size ones.", no_args_is_help=True
+)
 WIDE = 120  # columns of a terminal that has room for the network and the loss
 
 
-@app.command("list")
+@app.command("list", cls=Verb)
 def list_() -> None:
     """List every recipe with its radius, its length and its source.
 
@@ -34,7 +36,7 @@ def list_() -> None:
     console.print(table)
 
 
-@app.command()
+@app.command(cls=Verb)
 def show(
     name: RecipeName,
     settings: Changes = None,

@@ -16,13 +16,15 @@ from linfdist.zoo import card, names
 from linfdist.zoo.cards import Card
 from linfdist.zoo.shelf import FILES
 
-from .boundary import say
+from .boundary import Verb, VerbGroup, say
 
-app = typer.Typer(help="Trained networks, ready to load: what they are and what was measured.", no_args_is_help=True)
+app = typer.Typer(
+    cls=VerbGroup, help="Trained networks, ready to load: what they are and what was measured.", no_args_is_help=True
+)
 Folder = Annotated[Path | None, typer.Option(metavar="DIR", help="Another zoo.", show_default="the package's own")]
 
 
-@app.command("list")
+@app.command("list", cls=Verb)
 def list_(folder: Folder = None) -> None:
     """List the networks with what is proved of them, beside the paper's number for the same kind of network.
 
@@ -45,7 +47,7 @@ def list_(folder: Folder = None) -> None:
         say(f"no networks in {folder or FILES}")
 
 
-@app.command()
+@app.command(cls=Verb)
 def show(
     name: Annotated[
         str,
