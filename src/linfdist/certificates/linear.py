@@ -63,7 +63,7 @@ class LinearBounds:
 
     def _tightened(self, boxes: list[Box]) -> Box:
         """The last box, cut down to what linear forms prove of its coordinates, where their signs are not known."""
-        lower, upper = (side.double() for side in boxes[-1])
+        lower, upper = (side.to(torch.float64, copy=True) for side in boxes[-1])
         shape = tuple(lower.shape[1:])
         lower, upper = lower.flatten(1), upper.flatten(1)
         row, place = ((lower < 0) & (upper > 0)).nonzero().unbind(1)

@@ -74,11 +74,17 @@ class Bout:
     def pace(self, number: int) -> float:
         """The seconds that an epoch takes with setting `number` = 0, 1, ..., as probed."""
         if number not in self.paces:
-            setting = self.contender.settings[number]
-            with busy(f"{self.contender.title}: timing short trainings", self.show):
-                long = self.terms.budget * (SHARE if self.terms.trials > 1 else REHEARSAL)
-                self.paces[number] = seconds_per_epoch(self.contender, self.images.kept, setting, long)
+            self.paces[number] = self._timed(number, SHARE)
         return self.paces[number]
+
+    def rehearsed(self, number: int) -> float:
+        """The same from longer probes, for a training without a trial before it."""
+        return self._timed(number, REHEARSAL)
+
+    def _timed(self, number: int, share: float) -> float:
+        setting, long = self.contender.settings[number], share * self.terms.budget
+        with busy(f"{self.contender.title}: timing short trainings", self.show):
+            return seconds_per_epoch(self.contender, self.images.kept, setting, long)
 
     def run(self) -> CompareRow:
         """Do whatever is missing, and make the row."""
@@ -147,15 +153,15 @@ class Bout:
             if record.setting == plain(setting):
                 return models.load(path), record
         lesson, seconds = self.images.all, self.terms.training_seconds
-        pace = self.pace(number) if epoch is None else epoch
+        pace = self.rehearsed(number) if epoch is None else epoch
         pace *= len(lesson.dataset) / len(self.images.kept.dataset)
-        for _ in range(ATTEMPTS):
+        for attempts_left in reversed(range(ATTEMPTS)):
             epochs = epochs_within(seconds, pace, self.contender.steps_per_epoch(lesson, setting))
             watched, start = memory.reset_peak(), time.perf_counter()
             with busy(f"{self.contender.title}: training, {epochs:.3g} epochs in {seconds:.3g} s", self.show):
                 network = self.contender.train(lesson, setting, epochs)
             took = time.perf_counter() - start
-            if took <= LATE * seconds:
+            if took <= LATE * seconds or not attempts_left:
                 break
             pace = took / epochs
             self.tell(f"  {epochs:.3g} epochs took {took:.1f} s, longer than the others have: again, with fewer")
@@ -183,6 +189,7 @@ class Bout:
         row = CompareRow(
             data=self.terms.data,
             eps=self.eps,
+            recipe=self.terms.digest,
             method=self.contender.name,
             title=self.contender.title,
             source=self.contender.source,

@@ -34,15 +34,16 @@ class Trial(Record):
 class CompareRow(Record):
     """One contender under the terms of a comparison.
 
-    budget: seconds, of which the trials had a share; trials: empty if there was one setting only. epochs, seconds,
-    seconds_per_epoch, memory_mb: of the training with the chosen setting; memory_mb is the most that the process held,
-    None where the system does not tell. Percentages are of the first n test images; strongest: right, and broken by no
-    attack. certify_ms: milliseconds of all proofs, divided by
-    n; costly ones are tried on a part of the images only, see docs/compare.md.
+    recipe: a checksum of the recipe whose images and ε everyone had. budget: seconds, of which the trials had a share;
+    trials: empty if there was one setting only. epochs, seconds, seconds_per_epoch, memory_mb: of the training with the
+    chosen setting; memory_mb is the most that the process held, None where the system does not tell. Percentages are of
+    the first n test images; strongest: right, and broken by no attack. certify_ms: milliseconds of all proofs, divided
+    by n; costly ones are tried on a part of the images only, see docs/compare.md.
     """
 
     data: str
     eps: str
+    recipe: str
     method: str
     title: str
     source: str

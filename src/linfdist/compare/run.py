@@ -68,8 +68,8 @@ def _fits(row: CompareRow, terms: Terms, images: Images) -> bool:
     tried = [trial.setting for trial in row.trials] or [row.chosen]
     if tried != [plain(each) for each in contender.settings[: terms.trials]]:
         return False
-    mine = (row.data, row.eps, row.budget, row.tried, row.seed, row.n)
-    return mine == (terms.data, terms.recipe.eps, terms.budget, terms.trials, terms.seed, len(images.test))
+    mine = (row.data, row.recipe, row.budget, row.tried, row.seed, row.n)
+    return mine == (terms.data, terms.digest, terms.budget, terms.trials, terms.seed, len(images.test))
 
 
 def _run_each(

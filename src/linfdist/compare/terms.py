@@ -50,8 +50,12 @@ class Terms:
     @property
     def name(self) -> str:
         """Name what trainings depend on, the recipe included; their folder has the same name."""
-        digest = hashlib.sha256(self.recipe.model_dump_json().encode()).hexdigest()[:8]
-        return f"{self.data}-{time_text(self.budget)}-trials{self.trials}-seed{self.seed}-{digest}"
+        return f"{self.data}-{time_text(self.budget)}-trials{self.trials}-seed{self.seed}-{self.digest}"
+
+    @property
+    def digest(self) -> str:
+        """A checksum of the recipe; keys that are new, and at their defaults, change nothing."""
+        return hashlib.sha256(self.recipe.model_dump_json(exclude_defaults=True).encode()).hexdigest()[:8]
 
     @property
     def trial_seconds(self) -> float:
@@ -76,6 +80,7 @@ def parse_budget(text: str) -> float:
     match = re.fullmatch(rf"(?:{number}h)?(?:{number}m)?(?:{number}s)?\s*", text)
     parts = zip(match.groups(), (3600, 60, 1), strict=True) if match else ()
     seconds = sum(float(part) * size for part, size in parts if part)
+    seconds = round(seconds, 6)  # so that 1.1h and 66m are the same
     if not 0 < seconds <= _LONGEST:
         raise ValueError(
             f"budget = {text[:60]!r}: must be a time such as 90s, 20m, 1.5h or 1h30m, more than 0 and at most "

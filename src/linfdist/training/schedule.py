@@ -66,6 +66,8 @@ def p_between(start: float, end: float, bend: float, ramp: float) -> float:
     p^-bend falls linearly with ramp; bend = 0, the limit, is exponential growth. An lp distance in n coordinates is
     n^(1/p)-Lipschitz, so at bend = 1 the logarithm of that constant falls linearly.
     """
+    if ramp >= 1:
+        return end
     if bend == 0:
         return start * (end / start) ** ramp
     return start * math.exp(-math.log1p(ramp * math.expm1(-bend * math.log(end / start))) / bend)
