@@ -128,6 +128,6 @@ def chosen(names: Sequence[str], trials: int) -> list[Contender]:
     for each in wanted:
         if trials > len(each.settings):
             raise ValueError(
-                f"trials = {trials}: must be at most {len(each.settings)}, as many as {each.name} declares"
+                f"trials = {trials}: must be at most {len(each.settings)}, for {each.name} has so many settings to try"
             )
     return wanted

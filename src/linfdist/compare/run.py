@@ -82,6 +82,11 @@ def _run_each(
     show: bool,
 ) -> None:
     bouts = [Bout(each, terms, images, folder / each.name, tell, show) for each in left]
+    if len(bouts) > 1:
+        tell(
+            f"{len(bouts)} methods, {time_text(len(bouts) * terms.budget)} of training in all, and their evaluation; "
+            "first, a few steps of each are timed"
+        )
     _check_budget([bout for bout in bouts if not (bout.folder / "model.safetensors").exists()], terms)
     problems = []
     for number, bout in enumerate(bouts, start=1):
