@@ -2,6 +2,7 @@
 
 import pytest
 
+from linfdist import plots
 from linfdist.compare.rows import CompareRow, read_compare_rows
 from linfdist.records import append_records
 from linfdist.report.compared import chart
@@ -64,5 +65,8 @@ def test_the_page_and_its_picture(make_row, tmp_path):
     drawn = chart({"one": rows, "two": rows[:1]})
     assert drawn.light.startswith(b"\x89PNG")
     assert drawn.light != drawn.dark
+    axes = plots.compared([make_row(seconds=241.0, trials=[]), make_row(seconds=304.0, trials=[])])
+    first, last = axes.get_xlim()
+    assert {200, 500} <= {tick for tick in axes.get_xticks() if first < tick < last}  # a decade alone would have none
     with pytest.raises(ValueError, match="nothing to draw"):
         chart({"one": []})

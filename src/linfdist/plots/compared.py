@@ -66,6 +66,7 @@ def compared(rows: Sequence[Entry], title: str = "", *, axes: Any = None, theme:
                   fontweight="bold" if ours else "normal")  # fmt: skip
     first = min(seconds for seconds, _ in points)
     axes.set_xscale("log")
+    axes.xaxis.get_major_locator().set_params(subs=(1.0, 2.0, 5.0))  # without trials all times lie in one decade
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.xaxis.set_minor_formatter(lambda value, _: "")
     axes.set(xlim=(0.8 * first, latest * (latest / first) ** 0.55 * 1.9), ylim=(low, max(top, places[-1] + 2)))
