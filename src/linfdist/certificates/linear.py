@@ -93,7 +93,7 @@ class LinearBounds:
 
 def _near(boxes: Sequence[Box], row: Tensor) -> tuple[slice, list[Box]]:
     """Which samples forms are of, and the boxes of these alone; rows are in order."""
-    span = slice(int(row[0]), int(row[-1]) + 1)
+    span = slice(int(row[0]), int(row[-1]) + 1) if len(row) else slice(0, 0)
     return span, [Box(*(side[span] for side in box)) for box in boxes]
 
 
