@@ -120,7 +120,7 @@ class Bout:
         write_atomically(path, trial.model_dump_json(exclude_none=True) + "\n")
         short = "; less than one epoch favours settings that learn quickly" if trial.epochs < 1 else ""
         self.tell(
-            f"  {what}: {trial.epochs:.3g} epochs{short}, {took:.1f} s, {problem or _percentages(measured)} (held out)"
+            f"  {what}: {trial.epochs:.3g} epochs, {took:.1f} s, {problem or _percentages(measured)} (held out){short}"
         )
         return trial
 
