@@ -169,13 +169,17 @@ def _experiments(experiments: Sequence[Experiment]) -> str:
     ordered = sorted(
         groups.values(), key=lambda rows: (rows[0].recipe.data, -sum(row.certified for row in rows) / len(rows))
     )
+    seen = [[row.train_certified for row in rows if row.train_certified is not None] for rows in ordered]
     lines = [
         [rows[0].recipe.data, f"`{rows[0].recipe.name}`", _settings(rows[0].recipe), str(len(rows)),
          spread([row.certified for row in rows], down), spread([row.clean for row in rows], nearest),
+         spread(trained, down) if trained else "–",
          f"{sum(row.minutes for row in rows) / len(rows):.1f}"]
-        for rows in ordered
+        for rows, trained in zip(ordered, seen, strict=True)
     ]  # fmt: skip
-    return markdown(["data", "recipe", "settings", "runs", "certified", "clean", "minutes"], lines, 3)
+    return markdown(
+        ["data", "recipe", "settings", "runs", "certified", "clean", "certified, training images", "minutes"], lines, 3
+    )
 
 
 def _settings(recipe: Recipe) -> str:

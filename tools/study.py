@@ -30,6 +30,7 @@ class Experiment(Record):
     recipe: Recipe
     certified: Percent
     clean: Percent
+    train_certified: Percent | None = None  # of training images as they are; earlier runs did not measure it
     minutes: float = Field(ge=0)
     machine: str
     date: str
@@ -54,6 +55,7 @@ def experiment(run: Run) -> Experiment:
         recipe=run.recipe,
         certified=float(last["certified"]),
         clean=float(last["clean"]),
+        train_certified=last.get("train_certified"),
         minutes=round(run.seconds / 60, 1),
         machine=in_words(),
         date=date.today().isoformat(),

@@ -62,15 +62,19 @@ def test_same_seed_same_bits_on_any_number_of_threads(digits, tmp_path, changes)
 
 
 def test_held_out_images_are_not_trained_on(digits, tmp_path):
-    seen = {}
+    looks = []
 
     def evaluate(network, images, labels):
-        seen["images"], seen["labels"] = images, labels
-        return {}
+        looks.append((images, labels))
+        return {"certified": float(len(images))}
 
-    train(tiny(epochs=0.1, holdout=300), tmp_path / "run", data_dir=digits, quiet=True, evaluate=evaluate)
-    assert len(seen["images"]) == len(seen["labels"]) == 300
-    assert len(seen["labels"].unique()) == 10
+    out = train(tiny(epochs=0.1, holdout=300), tmp_path / "run", data_dir=digits, quiet=True, evaluate=evaluate)
+    (held, labels), (trained_on, _) = looks
+    assert len(held) == len(labels) == 300
+    assert len(labels.unique()) == 10
+    assert not {image.numpy().tobytes() for image in held} & {image.numpy().tobytes() for image in trained_on}
+    last = json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])
+    assert (last["certified"], last["train_certified"]) == (300, 1000)
     with pytest.raises(ValueError, match="larger than the 47 training images"):
         train(tiny(holdout=1300), tmp_path / "none", data_dir=digits)
 

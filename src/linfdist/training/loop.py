@@ -53,8 +53,9 @@ def train(
 
     `resume` continues from the last checkpoint, or starts afresh if there is none; the result has the same bits as that
     of an uninterrupted run. `evaluate(network, images, labels)` adds its numbers, which are means over these images, to
-    every epoch's row: on the recipe's held-out images, else on training images, never on the test set. device: see
-    `devices.choose`; a run may be resumed on another one, but then only those of the same kind promise the same bits.
+    every epoch's row: on the recipe's held-out images, and then as `train_...` on training images too, to see the gap;
+    else on training images alone; never on the test set. device: see `devices.choose`; a run may be resumed on another
+    one, but then only those of the same kind promise the same bits.
 
     Of several processes (`torchrun`), each must be given the same; what fails on one of them fails on all.
     """
@@ -217,8 +218,12 @@ class _Run:
             "seconds": seconds,
         }  # fmt: skip
         if evaluate is not None:
-            row |= self.look(evaluate)
+            row |= self.look(evaluate, *self.trainer.watched)
+            if self.trainer.recipe.holdout:
+                row |= {f"train_{name}": mean for name, mean in self.look(evaluate, *self.trainer.seen).items()}
         extra = "".join(f"  {name} {row[name]:.2f}" for name in ("clean", "certified") if name in row)
+        if "train_certified" in row:
+            extra += f" (training images {row['train_certified']:.2f})"
         reporter.line(
             progress.step,
             f"epoch {progress.epoch:.0f}  p {progress.p:.4g}  lr {progress.lr:.4f}  loss {progress.loss:.4f}  "
@@ -226,10 +231,9 @@ class _Run:
         )
         return row
 
-    def look(self, evaluate: Evaluate) -> dict[str, float]:
+    def look(self, evaluate: Evaluate, images: Tensor, labels: Tensor) -> dict[str, float]:
         """Return what `evaluate` measures: each process takes its share of the images, lest the others wait for one."""
         result = self.trainer.result.eval()
-        images, labels = self.trainer.watched
         if len(images) >= self.me.world > 1:
             mine = slice(self.me.rank, None, self.me.world)
             images, labels = images[mine], labels[mine]

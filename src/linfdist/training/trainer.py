@@ -21,7 +21,7 @@ from .objective import Objective, build_network, start_network, whole_network
 from .optim import DistAdam
 from .schedule import State, state_at, total_steps
 
-WATCHED_IMAGES = 1000  # of the training set, to look at during training if the recipe holds none out
+WATCHED_IMAGES = 1000  # of the training set, to look at during training
 Sums = dict[str, float]
 
 
@@ -61,12 +61,12 @@ class Trainer:
         recipe.check_images(*info.shape[1:])
         self.recipe, self.workers = recipe, workers or Workers()
         images, labels = dataset.images, dataset.labels
-        chosen = _spread(recipe.holdout or WATCHED_IMAGES, len(images))
-        self.watched = (images[chosen], labels[chosen])  # held out, or else training images
-        kept = torch.ones(len(images), dtype=torch.bool)
-        if recipe.holdout:
-            kept[chosen] = False
+        kept, held = torch.ones(len(images), dtype=torch.bool), _spread(recipe.holdout, len(images))
+        kept[held] = False
         (taken,) = kept.nonzero(as_tuple=True)  # not the images themselves: they stay in the file they are mapped from
+        seen = taken[_spread(WATCHED_IMAGES, len(taken))]
+        self.seen = (images[seen], labels[seen])  # training images as they are
+        self.watched = (images[held], labels[held]) if recipe.holdout else self.seen
         if info.num_classes < 2 or len(labels[taken].unique()) < 2:
             raise ValueError(f"{info.name}: all training images are of one class; a classifier needs at least two")
         self.batches = Batches(images, labels, recipe, self.workers, taken)
@@ -74,7 +74,7 @@ class Trainer:
 
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(recipe.seed)
-            few = as_pixels(images[taken[_spread(WATCHED_IMAGES, len(taken))]])
+            few = as_pixels(self.seen[0])
             self.network = build_network(recipe, info) if resumed else start_network(recipe, info, few)
         self.average = Average(self.network, recipe.average)
         self.objective = Objective(recipe, self.network).to(self.workers.device)
