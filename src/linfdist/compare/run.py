@@ -8,6 +8,7 @@ from filelock import FileLock, Timeout
 
 from .. import data
 from ..data import Dataset
+from ..data.samples import spread_out
 from ..records import append_records
 from ..training import Diverged
 from .bout import Bout, Images
@@ -45,12 +46,12 @@ def run(
 
 
 def load_images(terms: Terms, data_dir: Path | None = None) -> Images:
-    """Load the images; those that are held out are evenly spaced, as a data set may be sorted by class."""
+    """Load the images; those that are held out are spread over the training set."""
     train, info, recipe = data.load(terms.data, "train", data_dir), data.info(terms.data), terms.recipe
     test = data.load(terms.data, "test", data_dir)
     held = min(HELD_OUT, len(train) // 7)
     out = torch.zeros(len(train), dtype=torch.bool)
-    out[torch.arange(held) * len(train) // held] = True
+    out[spread_out(held, len(train))] = True
     kept = Lesson(_some(train, ~out), info, recipe, terms.seed)
     first = torch.arange(min(len(test), terms.limit or len(test)))
     return Images(kept, _some(train, out), Lesson(train, info, recipe, terms.seed), _some(test, first))

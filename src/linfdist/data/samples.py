@@ -19,6 +19,20 @@ def as_pixels(images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     return images.to(dtype).div_(torch.full((), 255.0, dtype=dtype, device=images.device))
 
 
+def spread_out(count: int, total: int) -> Tensor:
+    """Return the numbers of `count` of `total` samples, or of all, in order: one of each of `count` equal stretches.
+
+    So a data set that is sorted by class gives all of its classes. Which sample of its stretch is taken moves with the
+    golden ratio, for sets may alternate too: every other training image of MNIST comes from another collection of
+    digits, and is far easier.
+    """
+    count = min(count, total)
+    stretch = torch.arange(count)
+    first, end = stretch * total // max(count, 1), (stretch + 1) * total // max(count, 1)
+    share = stretch * 2654435769 % 2**32  # of 2**32: the fraction of a multiple of the golden ratio
+    return first + (share * (end - first) >> 32)
+
+
 def as_samples(values: Any, name: str = "images") -> Tensor:
     """Return samples as a tensor (N, C, H, W) on the CPU, of the type that they have.
 

@@ -9,11 +9,12 @@ from pathlib import Path
 import torch
 
 from ..data import Dataset
+from ..data.samples import spread_out
 from ..ops.backends import native
 from ..ops.select import pick_backend
 from ..recipes import Recipe
 
-SAMPLE = 256  # images that are compared, evenly spaced; all labels are
+SAMPLE = 256  # images that are compared; all labels are
 
 
 def same_code(device: torch.device) -> dict[str, str]:
@@ -35,7 +36,7 @@ def same_recipe(recipe: Recipe, but: set[str]) -> dict[str, str]:
 
 def same_images(dataset: Dataset) -> dict[str, str]:
     """Return what tells two sets of images apart, without reading all of them."""
-    chosen = torch.arange(min(SAMPLE, len(dataset))) * len(dataset) // max(min(SAMPLE, len(dataset)), 1)
+    chosen = spread_out(SAMPLE, len(dataset))
     digest = hashlib.sha256(dataset.labels.contiguous().numpy().data)
     digest.update(dataset.images[chosen].contiguous().numpy().data)
     shape = "×".join(map(str, dataset.images.shape))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..data import Dataset, Info
-from ..data.samples import as_pixels
+from ..data.samples import as_pixels, spread_out
 from ..errors import LinfdistError
 from ..models import PixelNet
 from ..models.saved import load_into
@@ -61,10 +61,10 @@ class Trainer:
         recipe.check_images(*info.shape[1:])
         self.recipe, self.workers = recipe, workers or Workers()
         images, labels = dataset.images, dataset.labels
-        kept, held = torch.ones(len(images), dtype=torch.bool), _spread(recipe.holdout, len(images))
+        kept, held = torch.ones(len(images), dtype=torch.bool), spread_out(recipe.holdout, len(images))
         kept[held] = False
         (taken,) = kept.nonzero(as_tuple=True)  # not the images themselves: they stay in the file they are mapped from
-        seen = taken[_spread(WATCHED_IMAGES, len(taken))]
+        seen = taken[spread_out(WATCHED_IMAGES, len(taken))]
         self.seen = (images[seen], labels[seen])  # training images as they are
         self.watched = (images[held], labels[held]) if recipe.holdout else self.seen
         if info.num_classes < 2 or len(labels[taken].unique()) < 2:
@@ -210,9 +210,3 @@ class Trainer:
 def no_sums() -> Sums:
     """Return the sums of an epoch that begins."""
     return {"loss": 0.0, "correct": 0.0, "seen": 0.0}
-
-
-def _spread(count: int, images: int) -> Tensor:
-    """Return the indices of so many images, evenly spaced: a data set may be sorted by class."""
-    count = min(count, images)
-    return torch.arange(count) * images // max(count, 1)
