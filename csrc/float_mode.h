@@ -11,6 +11,10 @@
 
 namespace {  // a copy per unit: each is compiled with flags of its own
 
+// Whether the kernels of this p flush: from 8 on, the powers of small differences and gradients are denormal often enough to
+// cost several times what the kernel does, and are far below the sum.
+inline bool flushes(double p) { return p >= 8; }
+
 class FloatMode {
  public:
   explicit FloatMode(bool flush) : saved_(read()) { write((saved_ & ~(kFlush | kRounding)) | (flush ? kFlush : 0)); }

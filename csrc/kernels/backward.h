@@ -179,7 +179,7 @@ void backward(const Backward<typename V::T>& job, int64_t begin, int64_t end) {
       pack<V>(g, job.group, job.x, row, rows, slice.i0, slice.i1, panel);
       if (job.dx) fill<T>(dpanel, slice.lines() * L, 0);
       with_power<V, 1>(job.power, [&](const auto& power) {
-        const FloatMode mode(job.p >= 8);
+        const FloatMode mode(flushes(job.p));
         const auto all = [&](auto dx) {
           constexpr bool kDx = decltype(dx)::value;
           if constexpr (!std::decay_t<decltype(power)>::kWhole)

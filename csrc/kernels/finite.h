@@ -174,7 +174,7 @@ void finite(const Forward<typename V::T>& job, int64_t begin, int64_t end) {
       for (int64_t j = 0; j < size; ++j) minus[j] = scale[j] > 0 ? -1 / scale[j] : 0;
     }
     {
-      const FloatMode mode(job.p >= 8);
+      const FloatMode mode(flushes(job.p));
       with_power<V, 0>(job.power, [&](const auto& power) {
         using Power = std::decay_t<decltype(power)>;
         if constexpr (!Power::kWhole)
