@@ -1,25 +1,15 @@
 #include "exact.h"
 
 #include "buffer.h"
+#include "lists.h"
 #include "parallel.h"
 #include "tuning.h"
 
 #include <algorithm>
-#include <type_traits>
 #include <vector>
 
 namespace linfdist {
 namespace {
-
-template <class T>
-const ExactTable<T>& table() {
-  if constexpr (std::is_same_v<T, uint8_t>)
-    return *isa().u8;
-  else if constexpr (std::is_same_v<T, int16_t>)
-    return *isa().i16;
-  else
-    return *isa().i32;
-}
 
 template <class T>
 void run_sided(const Exact<T>& job, int64_t entries) {
@@ -27,68 +17,33 @@ void run_sided(const Exact<T>& job, int64_t entries) {
            [&](int64_t begin, int64_t end) { table<T>().sided(job, begin, end); });
 }
 
-// What lists.h does for floats: sides of weights that cannot be the maximum for any image of this batch are left out. A run
-// for each neuron and slice of inputs, those of a slice together, so that its lines stay in L1.
+// Looks only at the sides of weights that can be the maximum for some image of this batch (lists.h); false, and nothing is
+// done, where too few can be left out.
 template <class T>
-class BatchRuns {
- public:
-  int64_t entries = 0;
-
-  explicit BatchRuns(const Exact<T>& job)
-      : runs_(ceil_div(job.inputs, kSlice) * job.neurons), lower_(job.inputs), upper_(job.inputs), start_(runs_), middle_(runs_),
-        end_(runs_), neuron_(runs_), index_(2 * job.neurons * job.inputs), weight_(2 * job.neurons * job.inputs) {
-    parallel(job.inputs, grain(job.batch), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const T* line = job.x + i * job.batch;
-        T low = line[0], high = line[0];
-        for (int64_t b = 1; b < job.batch; ++b) low = std::min(low, line[b]), high = std::max(high, line[b]);
-        lower_[i] = low, upper_[i] = high;
-      }
-    });
-    parallel(job.neurons, grain(8 * job.inputs), [&](int64_t begin, int64_t end) {
-      for (int64_t o = begin; o < end; ++o) add(job, o);
-    });
-    for (int64_t r = 0; r < runs_; ++r) entries += end_[r] - start_[r];
-  }
-
-  Exact<T> of(Exact<T> job) const {
-    job.runs = runs_, job.neuron = neuron_.data();
-    job.start = start_.data(), job.middle = middle_.data(), job.end = end_.data();
-    job.index = index_, job.weight = weight_;
-    return job;
-  }
-
- private:
-  static constexpr int64_t kSlice = tuning::kIntegerSlice;
-
-  void add(const Exact<T>& job, int64_t o) {
-    const T* w = job.weight + o * job.inputs;
-    T least = 1;  // the largest of all |x - w| is no less, for any image; 0 needs no entry
-    for (int64_t i = 0; i < job.inputs; ++i)
-      least = std::max({least, static_cast<T>(lower_[i] - w[i]), static_cast<T>(w[i] - upper_[i])});
-    int64_t n = 2 * o * job.inputs;
-    const auto put = [&](int64_t i, bool wins) {  // no branch: which weights win cannot be foreseen
-      index_[n] = static_cast<int32_t>(i), weight_[n] = w[i];
-      n += wins;
-    };
-    for (int64_t s = 0; s * kSlice < job.inputs; ++s) {
-      const int64_t first = s * kSlice, last = std::min(job.inputs, first + kSlice), r = s * job.neurons + o;
-      start_[r] = n;
-      for (int64_t i = first; i < last; ++i) put(i, upper_[i] - w[i] >= least);
-      middle_[r] = n;
-      for (int64_t i = first; i < last; ++i) put(i, w[i] - lower_[i] >= least);
-      end_[r] = n;
-      neuron_[r] = static_cast<int32_t>(o);
+bool run_pruned(Exact<T> job) {
+  Ranges<T> ranges(job.inputs);
+  parallel(job.inputs, grain(job.batch), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const T* line = job.x + i * job.batch;
+      T low = line[0], high = line[0];
+      for (int64_t b = 1; b < job.batch; ++b) low = std::min(low, line[b]), high = std::max(high, line[b]);
+      ranges.lower[i] = low, ranges.upper[i] = high;
     }
+  });
+  const InputLists<T> lists(linear_layer(job.batch, job.inputs, job.neurons), 0, job.weight, ranges);
+  const Sides<T>& sides = lists.sides;
+  if (!sides.start) return false;
+  std::vector<int32_t> neuron(sides.slices * job.neurons);
+  int64_t entries = 0;
+  for (size_t r = 0; r < neuron.size(); ++r) {
+    neuron[r] = static_cast<int32_t>(r % job.neurons);
+    entries += sides.end[r] - sides.start[r];
   }
-
-  int64_t runs_;
-  std::vector<T> lower_, upper_;  // of each input, over the batch
-  std::vector<int64_t> start_, middle_, end_;
-  std::vector<int32_t> neuron_;
-  Buffer<int32_t> index_;  // room for both sides of every weight, not touched beyond what is kept
-  Buffer<T> weight_;
-};
+  job.runs = std::ssize(neuron), job.neuron = neuron.data();
+  job.start = sides.start, job.middle = sides.middle, job.end = sides.end, job.index = sides.index, job.weight = sides.weight;
+  run_sided(job, entries);
+  return true;
+}
 
 }  // namespace
 
@@ -104,10 +59,7 @@ void exact_dense(Exact<T> job) {
     parallel(job.neurons, grain(job.inputs * job.batch), [&](int64_t begin, int64_t end) { kernels.rows(job, rows, begin, end); });
     return;
   }
-  if (job.batch >= tuning::kManyImages) {
-    const BatchRuns<T> runs(job);
-    if (runs.entries < tuning::kWorthLists * job.neurons * job.inputs) return run_sided(runs.of(job), runs.entries);
-  }
+  if (job.batch >= tuning::kManyImages && run_pruned(job)) return;
   const int64_t panels = ceil_div(job.batch, kLanes<T>);
   job.block = neurons_per_task(job.neurons, panels);
   job.blocks = ceil_div(job.neurons, job.block);

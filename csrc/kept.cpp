@@ -37,14 +37,6 @@ void with_type(ScalarType dtype, const F& f) {
   f(double());
 }
 
-Geometry linear(int64_t rows, const Tensor& w) {
-  Geometry g{};
-  g.N = rows, g.C = w.size(1), g.O = w.size(0);
-  g.H = g.W = g.KH = g.KW = g.OH = g.OW = g.groups = 1;
-  for (int k = 0; k < 2; ++k) g.stride[k] = g.dilation[k] = 1;
-  return g;
-}
-
 // (start (O + 1), middle (O), index, weight): as in Sides, in one slice. What lies in the box is finite, and so are the weights.
 std::tuple<Tensor, Tensor, Tensor, Tensor> keep_sides_op(Tensor lower, Tensor upper, Tensor w) {
   const auto dtype = w.scalar_type();
@@ -124,7 +116,7 @@ Tensor inf_dist_kept_op(Tensor x, Tensor w, Tensor low, Tensor up, Tensor start,
   if (!y.numel() || !x.numel()) return y;
   with_type(w.scalar_type(), [&](auto t) {
     using T = decltype(t);
-    const Geometry g = linear(x.size(0), w);
+    const Geometry g = linear_layer(x.size(0), w.size(1), w.size(0));
     const Kept<T> kept(w, low, up, start, middle, index, weight);
     if (kept.holds(in<T>(x), g.N, g.C))
       run_alone<T>(Inf<T>{one_task_after_the_other(g), in<T>(x), kept.sides, {}, out<T>(y), nullptr}, table<T>().inf);
@@ -145,7 +137,7 @@ std::tuple<Tensor, Tensor> box_dist_kept_op(Tensor lower, Tensor upper, Tensor w
   if (lo.numel() && lower.numel())
     with_type(w.scalar_type(), [&](auto t) {
       using T = decltype(t);
-      const Geometry g = linear(lower.size(0), w);
+      const Geometry g = linear_layer(lower.size(0), w.size(1), w.size(0));
       const Kept<T> kept(w, low, up, start, middle, index, weight);
       const T *a = in<T>(lower), *b = in<T>(upper);
       if (kept.holds(a, g.N, g.C) && kept.holds(b, g.N, g.C))

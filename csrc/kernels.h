@@ -194,6 +194,7 @@ struct ExactTable {
   void (*sided)(const Exact<T>&, int64_t begin, int64_t end);               // panels; all indices lie inside
   void (*network)(const ExactNet<T>&, int64_t begin, int64_t end);          // panels
   bool (*inside)(const int32_t* index, int64_t n, int64_t bound);           // 0 <= index < bound
+  bool (*plan)(const Plan<T>&, int64_t begin, int64_t end);                 // neurons; true; not for uint8_t
 };
 
 template <class T>

@@ -17,15 +17,19 @@ std::unique_ptr<T[]> finite_copy(const T* from, int64_t n) {
   return copy;
 }
 
+// Of a group's weights.
+template <class T>
+bool all_finite(const Geometry& g, const T* w) {
+  if constexpr (std::is_integral_v<T>)
+    return true;
+  else
+    return weight_ranges(g, w).finite;
+}
+
 }  // namespace
 
-template <>
-const Table<float>& table<float>() { return *isa().f32; }
-template <>
-const Table<double>& table<double>() { return *isa().f64; }
-
 template <class T>
-Ranges<T>::Ranges(const Geometry& g, const T* x) : lower(g.C), upper(g.C) {
+Ranges<T>::Ranges(const Geometry& g, const T* x) : Ranges(g.C) {
   std::atomic<bool> all{true};
   if (g.N * g.H * g.W > 0)
     parallel(g.C, grain(g.N * g.H * g.W, tuning::kScan), [&](int64_t begin, int64_t end) {
@@ -84,7 +88,7 @@ bool InputLists<T>::plan(const Geometry& g, int64_t group, const Ranges<T>& x, d
   const int64_t I = g.inputs(), O = g.neurons(), words = ceil_div(I, 64);
   sides = {};
   lists = {};
-  if (keep == 0 || g.rows() < tuning::kManyRows) return weight_ranges(g, w).finite;
+  if (keep == 0 || g.rows() < tuning::kManyRows) return all_finite(g, w);
   std::vector<T> lower(I), upper(I);
   for (int64_t i = 0; i < I; ++i) {
     lower[i] = x.lower[group * g.channels() + i / g.window()];
@@ -114,9 +118,9 @@ bool InputLists<T>::plan(const Geometry& g, int64_t group, const Ranges<T>& x, d
   run(1);
   int64_t entries = 0;
   for (int64_t k = 0; k < job.neurons; ++k) entries += end_[k] - start_[k];
-  if (static_cast<double>(entries) > tuning::kWorthLists * static_cast<double>(job.neurons * I)) return weight_ranges(g, w).finite;
+  if (static_cast<double>(entries) > tuning::kWorthLists * static_cast<double>(job.neurons * I)) return all_finite(g, w);
 
-  const int64_t most = sided ? ceil_div(I, tuning::kSideSlice) : 1;
+  const int64_t most = sided ? ceil_div(I, std::is_integral_v<T> ? tuning::kIntegerSlice : tuning::kSideSlice) : 1;
   const int64_t in_slice = ceil_div(words, std::clamp<int64_t>(entries / (job.neurons * tuning::kRunEntries), 1, most));
   const int64_t slices = ceil_div(words, in_slice), room = O * I * (sided ? 2 : 1);
   index_.reset(new int32_t[room]);  // not touched beyond what is kept
@@ -151,5 +155,7 @@ template class FiniteImages<float>;
 template class FiniteImages<double>;
 template class InputLists<float>;
 template class InputLists<double>;
+template class InputLists<int16_t>;
+template class InputLists<int32_t>;
 
 }  // namespace linfdist

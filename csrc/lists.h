@@ -4,7 +4,8 @@
 // possible distance reaches the largest of all the neuron's smallest possible distances (kernels/plan.h). Every other
 // weight is left out for this call, and the result keeps its bits. In finite p the same is done with terms that are
 // `negligible` (series.h). With the paper's initialisation nearly all go, of trained networks most. At p = inf the two
-// sides x - w and w - x of a weight are judged each for itself: on trained networks no weight keeps both.
+// sides x - w and w - x of a weight are judged each for itself: on trained networks no weight keeps both. So it is in integer
+// layers, whose numbers are always finite.
 //
 // The kernels want finite numbers: 0 stands here for what is not finite, and the drivers compute the rows and neurons that
 // it concerns in another way (careful.h).
@@ -13,18 +14,35 @@
 
 #include <cmath>
 #include <memory>
+#include <type_traits>
 #include <vector>
 
 namespace linfdist {
 
 template <class T>
-const Table<T>& table();
+const auto& table() {
+  if constexpr (std::is_same_v<T, float>)
+    return *isa().f32;
+  else if constexpr (std::is_same_v<T, double>)
+    return *isa().f64;
+  else if constexpr (std::is_same_v<T, uint8_t>)
+    return *isa().u8;
+  else if constexpr (std::is_same_v<T, int16_t>)
+    return *isa().i16;
+  else
+    return *isa().i32;
+}
+
+inline Geometry linear_layer(int64_t rows, int64_t inputs, int64_t neurons) {
+  return {rows, inputs, 1, 1, neurons, 1, 1, 1, 1, {1, 1}, {0, 0}, {1, 1}, 1};
+}
 
 // Smallest and largest values of every channel of a tensor over its batch.
 template <class T>
 struct Ranges {
   std::vector<T> lower, upper;
-  bool finite;
+  bool finite = true;
+  explicit Ranges(int64_t channels) : lower(channels), upper(channels) {}
   Ranges(const Geometry& g, const T* x);
 };
 

@@ -181,7 +181,8 @@ void exact_sided(const Exact<typename V::T>& job, int64_t begin, int64_t end) {
 }
 
 // The first layer's runs for up to 1,024 images: their pixels take fewer values than all images' could, so more sides
-// cannot be the maximum of their neuron. The way of `plan` in scan.h, with one side per entry.
+// cannot be the maximum of their neuron. The rule of plan.h; but that looks along whole rows of weights, and here there are
+// only the sides that pruning has left, in runs of which several may belong to one neuron.
 template <class T, class S>  // S: of what the network takes, T or uint8_t
 class Narrowed {
  public:

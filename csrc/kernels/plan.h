@@ -1,12 +1,13 @@
 // Which weights can matter. Input i of neuron o lies within [smallest, largest] = [max(lower - w, w - upper, 0),
 // max(upper - w, w - lower)] of its weight, for every row of the batch; rounded subtraction is monotone, so this holds for
 // the rounded values too. The output is at least the largest `smallest`, and a side that cannot reach that can never be the
-// maximum.
+// maximum. Whole numbers go the same way one by one: their vectors have no comparison that gives bits.
 #pragma once
 #include "../kernels.h"
 #include "scan.h"
 
 #include <limits>
+#include <type_traits>
 
 namespace {
 using linfdist::Plan;
@@ -19,21 +20,22 @@ inline typename V::T smallest_output(const Plan<typename V::T>& job, const typen
   using T = typename V::T;
   using R = typename V::R;
   R most[2] = {V::set1(0), V::set1(0)}, zero[2] = {V::set1(0), V::set1(0)};
-  T output = 0, lanes[V::W];
+  T output = 0, rest = 0, lanes[V::W];
   int64_t i = 0;
-  for (; i + 2 * V::W <= job.inputs; i += 2 * V::W)
-    for (int k = 0; k < 2; ++k) {
-      const int64_t at = i + k * V::W;
-      const R a = V::load(w + at);
-      zero[k] = V::fma(a, V::set1(0), zero[k]);
-      most[k] = V::max(most[k], V::max(V::sub(V::load(job.lower + at), a), V::sub(a, V::load(job.upper + at))));
-    }
-  bad = V::add(bad, V::add(zero[0], zero[1]));
+  if constexpr (std::is_floating_point_v<T>)
+    for (; i + 2 * V::W <= job.inputs; i += 2 * V::W)
+      for (int k = 0; k < 2; ++k) {
+        const int64_t at = i + k * V::W;
+        const R a = V::load(w + at);
+        zero[k] = V::fma(a, V::set1(0), zero[k]);
+        most[k] = V::max(most[k], V::max(V::sub(V::load(job.lower + at), a), V::sub(a, V::load(job.upper + at))));
+      }
   for (; i < job.inputs; ++i) {
     const T a = job.lower[i] - w[i], b = w[i] - job.upper[i], larger = a > b ? a : b;
-    bad = V::add(bad, V::set1(w[i] * 0));
+    rest += w[i] * 0;
     output = larger > output ? larger : output;
   }
+  bad = V::add(bad, V::add(V::set1(rest), V::add(zero[0], zero[1])));
   V::store(lanes, V::max(most[0], most[1]));
   for (int k = 0; k < V::W; ++k) output = lanes[k] > output ? lanes[k] : output;
   return output;
@@ -42,22 +44,14 @@ inline typename V::T smallest_output(const Plan<typename V::T>& job, const typen
 // Bits of the inputs [from, from + n) whose side x - w, or w - x, can reach `need`.
 template <class V, bool Above, bool Below>
 inline uint64_t reaching(const Plan<typename V::T>& job, const typename V::T* w, int64_t from, int64_t n, typename V::T need) {
-  const auto least = V::set1(need);
-  const auto largest = [&](const auto& above, const auto& below) {
-    if constexpr (Above && Below)
-      return V::max(above(), below());
-    else if constexpr (Above)
-      return above();
-    else
-      return below();
-  };
   uint64_t missing = 0;
   int64_t k = 0;
-  for (; k + V::W <= n; k += V::W) {
-    const auto a = V::load(w + from + k);
-    const auto top = largest([&] { return V::sub(V::load(job.upper + from + k), a); }, [&] { return V::sub(a, V::load(job.lower + from + k)); });
-    missing |= static_cast<uint64_t>(V::bits(V::greater(least, top))) << k;
-  }
+  if constexpr (std::is_floating_point_v<typename V::T>)
+    for (const auto least = V::set1(need); k + V::W <= n; k += V::W) {
+      const auto a = V::load(w + from + k), above = V::sub(V::load(job.upper + from + k), a), below = V::sub(a, V::load(job.lower + from + k));
+      const auto top = Above && Below ? V::max(above, below) : Above ? above : below;
+      missing |= static_cast<uint64_t>(V::bits(V::greater(least, top))) << k;
+    }
   for (; k < n; ++k)
     missing |= static_cast<uint64_t>(!((Above && job.upper[from + k] - w[from + k] >= need) || (Below && w[from + k] - job.lower[from + k] >= need))) << k;
   return ~missing & (~uint64_t{0} >> (kWord - n));
@@ -85,7 +79,7 @@ inline int64_t put(const Plan<typename V::T>& job, const typename V::T* w, int64
 template <class V>
 bool plan(const Plan<typename V::T>& job, int64_t begin, int64_t end) {
   using T = typename V::T;
-  constexpr T kTiniest = std::numeric_limits<T>::denorm_min();  // no call, even at -O0
+  constexpr T kTiniest = std::is_integral_v<T> ? T(1) : std::numeric_limits<T>::denorm_min();  // no call, even at -O0
   const int64_t words = ceil_div(job.inputs, kWord);
   typename V::R bad = V::set1(0);
   int64_t n = begin * job.inputs * (job.middle ? 2 : 1);
