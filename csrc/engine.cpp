@@ -93,10 +93,10 @@ void p_dist(const Geometry& g, const T* x, const T* w, double p, T* y) {
 
 namespace {
 
-// Slices of inputs whose gradients belong to one task: whole channels, small enough for L1 and to go round. Sums run over
-// neurons and rows, so where slices are cut changes none.
-int64_t slice_size(const Geometry& g) {
-  const int64_t wanted = std::clamp<int64_t>(ceil_div(g.inputs(), std::max<int64_t>(8, 2 * threads())), 1, 32);
+// Slices of inputs whose gradients belong to one task: whole channels, at most `most` or so, and enough of them to go round.
+// Sums run over neurons and rows, so where slices are cut changes none.
+int64_t slice_size(const Geometry& g, int64_t most) {
+  const int64_t wanted = std::clamp<int64_t>(ceil_div(g.inputs(), std::max<int64_t>(8, 2 * threads())), 1, most);
   return ceil_div(wanted, g.window()) * g.window();
 }
 
@@ -206,10 +206,11 @@ void p_dist_backward(const Geometry& g, const T* grad, const T* x, const T* w, c
     const int64_t at = group * g.neurons() * I;
     const PackedOutputs<T> outputs(g, group, y, grad, power);
     const InputLists<T> lists(g, group, w + at, images.ranges, keep<T>(p, I, true), outputs.least.data());
+    const bool filter = worth_filtering(power, lists.lists, tuning::kFilterBackward);
     Backward<T> job{};
     job.g = &g;
     job.group = group;
-    job.slice = slice_size(g);
+    job.slice = slice_size(g, filter ? tuning::kFilterSlice : tuning::kGradientSlice);
     job.x = images.x;
     job.lists = lists.lists;
     std::vector<int64_t> first;
@@ -218,7 +219,7 @@ void p_dist_backward(const Geometry& g, const T* grad, const T* x, const T* w, c
     job.grad = outputs.grad;
     job.minus = outputs.minus;
     job.scale = outputs.scale;
-    job.need = worth_filtering(power, lists.lists, tuning::kFilterBackward) ? outputs.need.data : nullptr;
+    job.need = filter ? outputs.need.data : nullptr;
     job.careful = outputs.any_careful ? outputs.careful.data() : nullptr;
     job.p = p;
     job.power = power;

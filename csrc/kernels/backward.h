@@ -95,38 +95,31 @@ struct Slice {
 
 // All neurons, for the rows of panel q, where few terms count.
 template <class V, bool Dx, class Power>
-void backward_pairs(const Slice<V>& slice, const Power& power, int64_t q, int64_t rows, Pairs<V>& pairs) {
+void backward_terms(const Slice<V>& slice, const Power& power, int64_t q, int64_t rows, Terms<V>& terms) {
   using T = typename V::T;
   using R = typename V::R;
-  constexpr int kVectors = Pairs<V>::kVectors;
   const Backward<T>& job = slice.job;
   const int64_t O = slice.neurons(), lines = slice.lines();
   const T *minus = job.minus + q * O * kLanes<T>, *grad = job.grad + q * O * kLanes<T>;
-  pairs.begin(slice.panel, lines, rows);
+  terms.begin(slice.panel, lines, rows);
   for (int64_t o = 0; o < O; ++o) {
-    pairs.add(slice.weights + o * lines, job.need + (q * O + o) * Pairs<V>::kBlocks, o);
-    if (!pairs.many() && o + 1 < O) continue;
-    pairs.refine(slice.panel, slice.weights, lines, minus, static_cast<T>(job.power.least));
-    for_groups<Pairs<V>::kGroup>(0, pairs.count, [&](auto group, int64_t k0) {
+    terms.add(slice.weights + o * lines, job.need + (q * O + o) * Terms<V>::kBlocks, minus, static_cast<T>(job.power.least), o);
+    if (!terms.many() && o + 1 < O) continue;
+    for_groups<Terms<V>::kGroup>(0, terms.count, [&](auto group, int64_t k0) {
       constexpr int N = decltype(group)::value;
-      R d[N * kVectors], a[N * kVectors];
+      R d[N], a[N];
       for (int k = 0; k < N; ++k) {
-        const R weight = V::set1(slice.weights[pairs.neuron(k0 + k) * lines + pairs.line(k0 + k)]);
-        for (int v = 0; v < kVectors; ++v) {
-          d[k * kVectors + v] = V::sub(V::load(slice.panel + pairs.at(k0 + k) + v * V::W), weight);
-          a[k * kVectors + v] = Power::normalised(d[k * kVectors + v], V::load(minus + pairs.tile(k0 + k) + v * V::W));
-        }
+        d[k] = V::sub(V::load(slice.panel + terms.at(k0 + k)), V::set1(slice.weights[terms.neuron(k0 + k) * lines + terms.line(k0 + k)]));
+        a[k] = Power::normalised(d[k], V::load(minus + terms.tile(k0 + k)));
       }
       power.root(a);
       for (int k = 0; k < N; ++k) {
         R sum = V::set1(0);
-        for (int v = 0; v < kVectors; ++v)
-          add_root<V, Dx, Power>(V::bit_xor(V::load(grad + pairs.tile(k0 + k) + v * V::W), V::sign(d[k * kVectors + v])),
-                                 a[k * kVectors + v], slice.dpanel + pairs.at(k0 + k) + v * V::W, sum);
-        slice.sums[pairs.neuron(k0 + k) * lines + pairs.line(k0 + k)] += V::sum(sum);
+        add_root<V, Dx, Power>(V::bit_xor(V::load(grad + terms.tile(k0 + k)), V::sign(d[k])), a[k], slice.dpanel + terms.at(k0 + k), sum);
+        slice.sums[terms.neuron(k0 + k) * lines + terms.line(k0 + k)] += V::sum(sum);
       }
     });
-    pairs.count = 0;
+    terms.count = 0;
   }
 }
 
@@ -171,7 +164,7 @@ void backward(const Backward<typename V::T>& job, int64_t begin, int64_t end) {
   const int64_t O = g.neurons(), panels = ceil_div(g.rows(), L);
   const Buffer<T> panel(job.slice * L), dpanel(job.dx ? job.slice * L : 0);
   const Buffer<T> weights(job.lists.pruned() ? 0 : O * job.slice), sums(O * job.slice);
-  Pairs<V> pairs(job.need ? job.slice : 0);
+  Terms<V> terms(job.need ? job.slice : 0);
   for (int64_t s = begin; s < end; ++s) {
     const Slice<V> slice(job, s, panel, dpanel, weights, sums);
     for (int64_t q = 0; q < panels; ++q) {
@@ -183,7 +176,7 @@ void backward(const Backward<typename V::T>& job, int64_t begin, int64_t end) {
         const auto all = [&](auto dx) {
           constexpr bool kDx = decltype(dx)::value;
           if constexpr (!std::decay_t<decltype(power)>::kWhole)
-            if (job.need) return backward_pairs<V, kDx>(slice, power, q, rows, pairs);
+            if (job.need) return backward_terms<V, kDx>(slice, power, q, rows, terms);
           backward_panel<V, kDx>(slice, power, q, rows);
         };
         if (job.dx)

@@ -1,5 +1,5 @@
-// Which terms of a sum of powers still count, found for kRows rows of a panel at a time. At large p few terms of a neuron
-// count, but which ones differs from row to row: among 16 rows far fewer count somewhere than among all 64.
+// Which terms of a sum of powers still count. At large p few terms of a neuron count, but which ones differs from row to row:
+// among 16 rows far fewer count somewhere than among all 64, and among the rows of one vector fewer still.
 #pragma once
 #include "../buffer.h"
 #include "../kernels.h"
@@ -21,30 +21,29 @@ struct BitPositions {
 };
 constexpr BitPositions kBits;
 
-// Pairs of a weight and kRows rows whose term may count, for neurons one after the other and a slice of the inputs. `line`
-// is the input, counted from the slice's first; `tile` is o * kLanes + the first of the rows.
+// Vectors of rows in which the term of some input counts, for neurons one after the other and a slice of the inputs. `line` is
+// the input, counted from the slice's first; `tile` is o * kLanes + the first of the rows.
 template <class V>
-class Pairs {
+class Terms {
  public:
   using T = typename V::T;
   using R = typename V::R;
   static constexpr int64_t L = kLanes<T>, kBlocks = L / kRows;
-  static constexpr int kVectors = kRows / V::W;                   // of one pair
-  static constexpr int kGroup = kVectors < 8 ? 8 / kVectors : 1;  // pairs whose powers are taken side by side
+  static constexpr int kGroup = 8;  // vectors whose powers are taken side by side
 
-  explicit Pairs(int64_t lines)
-      : rows_(lines * L), lower_(lines * kBlocks), upper_(lines * kBlocks), pair_(kMany + lines * L) {}
+  explicit Terms(int64_t lines)
+      : rows_(lines * L), lower_(lines * kBlocks), upper_(lines * kBlocks), found_(lines + 8), term_(kMany + lines * L / V::W) {}
 
   int64_t count = 0;
-  int64_t line(int64_t k) const { return pair_[k] & 0xffffffff; }
-  int64_t tile(int64_t k) const { return pair_[k] >> 32; }
-  int64_t neuron(int64_t k) const { return tile(k) / L; }
-  int64_t at(int64_t k) const { return line(k) * L + tile(k) % L; }  // in the panel
+  uint64_t line(int64_t k) const { return term_[k] & 0xffffffff; }
+  uint64_t tile(int64_t k) const { return term_[k] >> 32; }
+  uint64_t neuron(int64_t k) const { return tile(k) / L; }
+  uint64_t at(int64_t k) const { return line(k) * L + tile(k) % L; }  // in the panel
   bool many() const { return count >= kMany; }
 
   // Begins with another slice: the ranges of its lines over each kRows rows.
   void begin(const T* panel, int64_t lines, int64_t rows) {
-    lines_ = lines;
+    panel_ = panel, lines_ = lines;
     transpose<V>(panel, L, rows_, lines, lines, ceil_div(rows, kRows) * kRows);
     for (int64_t b = 0; b * kRows < rows; ++b) {
       T *lower = lower_ + b * lines, *upper = upper_ + b * lines;
@@ -60,60 +59,61 @@ class Pairs {
     }
   }
 
-  // Adds the pairs of neuron o with max(upper - w, w - lower) > need: no other |x - w| exceeds it, since rounded subtraction
-  // is monotone. `need` has one number for each kRows rows, infinite if they need nothing.
-  void add(const T* w, const T* need, int64_t o) {
-    int64_t* const pair = pair_;
-    int64_t n = count;  // in a register: members would be stored and read again with every pair
+  // Adds those of neuron o with |x - w| > least m in some row. `minus`: minus 1/m, by tile. `need` has one number for each kRows
+  // rows: the smallest `least m`, infinite if they need nothing.
+  void add(const T* w, const T* need, const T* minus, T least, int64_t o) {
+    uint64_t* const term = term_;
+    int64_t n = count;  // in a register: members would be stored and read again with every term
     for (int64_t b = 0; b < kBlocks; ++b) {
       if (!(need[b] <= T(0x1p100))) continue;
-      const T *lower = lower_ + b * lines_, *upper = upper_ + b * lines_;
-      const int64_t tile = (o * L + b * kRows) << 32;
-      const R limit = V::set1(need[b]);
-      int64_t i = 0;
-      for (; i + V::W <= lines_; i += V::W) {
-        const R a = V::load(w + i);
-        const R largest = V::max(V::sub(V::load(upper + i), a), V::sub(a, V::load(lower + i)));
-        const uint32_t bits = V::bits(V::greater(largest, limit));
-        for (int first = 0; first < V::W; first += 8) {
-          const uint32_t byte = bits >> first & 255;
-          int64_t found[8];  // all eight are stored, without a branch; n says how many stay
-          for (int k = 0; k < 8; ++k) found[k] = tile + i + first + kBits.at[byte][k];
-          __builtin_memcpy(pair + n, found, sizeof(found));
-          n += kBits.count[byte];
+      const int64_t tile = o * L + b * kRows, lines = find(w, need[b], b);
+      R m[kVectors];
+      for (int v = 0; v < kVectors; ++v) m[v] = V::load(minus + tile + v * V::W);
+      for (int64_t k = 0; k < lines; ++k) {
+        const uint64_t line = found_[k];
+        const T* x = panel_ + line * L + b * kRows;
+        const R weight = V::set1(w[line]);
+        for (int v = 0; v < kVectors; ++v) {  // no branch: which ones count cannot be foreseen
+          const R share = V::abs(V::mul(V::sub(V::load(x + v * V::W), weight), m[v]));
+          term[n] = static_cast<uint64_t>(tile + v * V::W) << 32 | line;
+          n += V::bits(V::greater(share, V::set1(least))) != 0;
         }
-      }
-      for (; i < lines_; ++i) {
-        pair[n] = tile + i;
-        n += upper[i] - w[i] > need[b] || w[i] - lower[i] > need[b];
       }
     }
     count = n;
   }
 
-  // Leaves those with |x - w| > least m in some row. w: the slice of neuron 0's weights, which lie `inputs` apart; minus:
-  // minus 1/m, by tile.
-  void refine(const T* panel, const T* w, int64_t inputs, const T* minus, T least) {
-    const R limit = V::set1(least);
-    int64_t* const pair = pair_;
-    int64_t kept = 0;
-    for (int64_t k = 0, n = count; k < n; ++k) {
-      const int64_t here = pair[k], line = here & 0xffffffff, tile = here >> 32;
-      const T *x = panel + line * L + tile % L, *m = minus + tile;
-      const R weight = V::set1(w[tile / L * inputs + line]);
-      R largest = V::abs(V::mul(V::sub(V::load(x), weight), V::load(m)));
-      for (int v = 1; v < kVectors; ++v)
-        largest = V::max(largest, V::abs(V::mul(V::sub(V::load(x + v * V::W), weight), V::load(m + v * V::W))));
-      pair[kept] = here;
-      kept += V::bits(V::greater(largest, limit)) != 0;
+ private:
+  // The lines with max(upper - w, w - lower) > need in block b: no other |x - w| exceeds it, since rounded subtraction is
+  // monotone. Returns how many there are.
+  int64_t find(const T* w, T need, int64_t b) const {
+    const T *lower = lower_ + b * lines_, *upper = upper_ + b * lines_;
+    const R limit = V::set1(need);
+    uint32_t* const found = found_;
+    int64_t n = 0, i = 0;
+    for (; i + V::W <= lines_; i += V::W) {
+      const R a = V::load(w + i);
+      const R largest = V::max(V::sub(V::load(upper + i), a), V::sub(a, V::load(lower + i)));
+      const uint32_t bits = V::bits(V::greater(largest, limit));
+      for (int first = 0; first < V::W; first += 8) {
+        const uint32_t byte = bits >> first & 255;
+        for (int k = 0; k < 8; ++k) found[n + k] = static_cast<uint32_t>(i + first) + kBits.at[byte][k];  // n says how many stay
+        n += kBits.count[byte];
+      }
     }
-    count = kept;
+    for (; i < lines_; ++i) {
+      found[n] = static_cast<uint32_t>(i);
+      n += upper[i] - w[i] > need || w[i] - lower[i] > need;
+    }
+    return n;
   }
 
- private:
-  static constexpr int64_t kMany = 512;  // enough to work on, and few enough to stay in L1
+  static constexpr int kVectors = kRows / V::W;  // of a block
+  static constexpr int64_t kMany = 512;          // enough to work on, and few enough to stay in L1
   const Buffer<T> rows_, lower_, upper_;
-  const Buffer<int64_t> pair_;  // tile 2^32 + line
+  const Buffer<uint32_t> found_;
+  const Buffer<uint64_t> term_;  // tile 2^32 + line
+  const T* panel_ = nullptr;
   int64_t lines_ = 0;
 };
 

@@ -61,38 +61,33 @@ inline void sum_list(const Power& power, const typename V::T* panel, const int32
 
 // The same for all lists of a task, where few terms count. `part` has room for the sums of one slice.
 template <class V, class Power>
-void sum_pairs(const Power& power, const Lists<typename V::T>& lists, const Task<typename V::T>& t, typename V::T least,
-               const typename V::T* panel, const typename V::T* need, const typename V::T* minus, Pairs<V>& pairs,
+void sum_terms(const Power& power, const Lists<typename V::T>& lists, const Task<typename V::T>& t, typename V::T least,
+               const typename V::T* panel, const typename V::T* need, const typename V::T* minus, Terms<V>& terms,
                typename V::T* part, typename V::T* hi, typename V::T* lo) {
   using R = typename V::R;
   constexpr int64_t L = kLanes<typename V::T>;
-  constexpr int kVectors = Pairs<V>::kVectors;
   for (int64_t s = 0; s < lists.inputs; s += lists.slice) {
     const typename V::T *slice = panel + s * L, *w = lists.weight(t.o0) + s;
-    pairs.begin(slice, min64(lists.slice, lists.inputs - s), t.rows);
+    terms.begin(slice, min64(lists.slice, lists.inputs - s), t.rows);
     fill<typename V::T>(part, t.on * L, 0);
     for (int64_t o = 0; o < t.on; ++o) {
       prefetch(w + (o + 1) * lists.inputs, lists.slice);
-      pairs.add(w + o * lists.inputs, need + o * Pairs<V>::kBlocks, o);
-      if (!pairs.many() && o + 1 < t.on) continue;
-      pairs.refine(slice, w, lists.inputs, minus, least);
-      for_groups<Pairs<V>::kGroup>(0, pairs.count, [&](auto group, int64_t k0) {
+      terms.add(w + o * lists.inputs, need + o * Terms<V>::kBlocks, minus, least, o);
+      if (!terms.many() && o + 1 < t.on) continue;
+      for_groups<Terms<V>::kGroup>(0, terms.count, [&](auto group, int64_t k0) {
         constexpr int N = decltype(group)::value;
-        R a[N * kVectors];
+        R a[N];
         for (int k = 0; k < N; ++k) {
-          const R weight = V::set1(w[pairs.neuron(k0 + k) * lists.inputs + pairs.line(k0 + k)]);
-          for (int v = 0; v < kVectors; ++v)
-            a[k * kVectors + v] = Power::normalised(V::sub(V::load(slice + pairs.at(k0 + k) + v * V::W), weight),
-                                                    V::load(minus + pairs.tile(k0 + k) + v * V::W));
+          const R weight = V::set1(w[terms.neuron(k0 + k) * lists.inputs + terms.line(k0 + k)]);
+          a[k] = Power::normalised(V::sub(V::load(slice + terms.at(k0 + k)), weight), V::load(minus + terms.tile(k0 + k)));
         }
         power.root(a);
-        for (int k = 0; k < N; ++k)
-          for (int v = 0; v < kVectors; ++v) {
-            typename V::T* to = part + pairs.tile(k0 + k) + v * V::W;
-            V::store(to, add_power<V, Power>(V::load(to), a[k * kVectors + v]));
-          }
+        for (int k = 0; k < N; ++k) {
+          typename V::T* to = part + terms.tile(k0 + k);
+          V::store(to, add_power<V, Power>(V::load(to), a[k]));
+        }
       });
-      pairs.count = 0;
+      terms.count = 0;
     }
     for (int64_t j = 0; j < t.on * L; j += V::W) add_compensated<V>(V::load(part + j), hi + j, lo + j);
   }
@@ -149,8 +144,8 @@ void finite(const Forward<typename V::T>& job, int64_t begin, int64_t end) {
   const bool filter = linfdist::worth_filtering(job.power, job.lists, linfdist::tuning::kFilterForward);
   const Buffer<T> panel(g.inputs() * L), scale(job.block * L), minus(job.block * L);
   const Buffer<T> sum(job.block * L), lost(job.block * L);
-  const Buffer<T> part(filter ? job.block * L : 0), need(filter ? job.block * Pairs<V>::kBlocks : 0);
-  Pairs<V> pairs(filter ? job.lists.slice : 0);
+  const Buffer<T> part(filter ? job.block * L : 0), need(filter ? job.block * Terms<V>::kBlocks : 0);
+  Terms<V> terms(filter ? job.lists.slice : 0);
   const int64_t run = job.p < 4 ? 16 : 64;
   int64_t packed = -1;
   for (int64_t k = begin; k < end; ++k) {
@@ -181,7 +176,7 @@ void finite(const Forward<typename V::T>& job, int64_t begin, int64_t end) {
           if (filter) {
             const T least = static_cast<T>(job.power.least);
             needs<V>(t, least, scale, need);
-            return sum_pairs<V>(power, job.lists, t, least, panel, need, minus, pairs, part, sum, lost);
+            return sum_terms<V>(power, job.lists, t, least, panel, need, minus, terms, part, sum, lost);
           }
         for_lists<Power::kGroup, V>(job.lists, t, [&](auto nv, int64_t o, int64_t lane, const int32_t* index, const T* weight, int64_t n) {
           constexpr int NV = decltype(nv)::value;
