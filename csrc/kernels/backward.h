@@ -15,55 +15,92 @@ using linfdist::Buffer;
 // Adds t = factor power to the gradient of the inputs, if that is wanted, and to the sum that dw gets: the same bits there
 // whether or not it is.
 template <class V, bool Dx>
-inline void add_gradient(typename V::R factor, typename V::R power, typename V::T* dx, typename V::R& sum) {
+inline void add_gradient(typename V::R factor, typename V::R power, typename V::R& dx, typename V::R& sum) {
   if constexpr (V::kFuseAll) {
     sum = V::fma(factor, power, sum);
-    if constexpr (Dx) V::store(dx, V::fma(factor, power, V::load(dx)));
+    if constexpr (Dx) dx = V::fma(factor, power, dx);
   } else {
     const typename V::R t = V::mul(factor, power);
     sum = V::add(sum, t);
-    if constexpr (Dx) V::store(dx, V::add(V::load(dx), t));
+    if constexpr (Dx) dx = V::add(dx, t);
   }
 }
 
 // The same for what `root` gives.
 template <class V, bool Dx, class Power>
-inline void add_root(typename V::R grad, typename V::R root, typename V::T* dx, typename V::R& sum) {
+inline void add_root(typename V::R grad, typename V::R root, typename V::R& dx, typename V::R& sum) {
   add_gradient<V, Dx>(Power::kSquare ? V::mul(grad, root) : grad, root, dx, sum);
 }
 
-// t = grad * sign(x - w) * (|x - w| / y)^(p-1); dx += t, dw -= t. One list's part that lies in this slice; `panel`,
-// `dpanel` and `sums` are counted from input 0 on. Folded: `grad` holds grad / (scale y)^(p-1) already, and (x - w) is to be
-// multiplied by `scale`, which is 1 for small powers.
-template <class V, int NV, bool Folded, bool Dx, class Power>
-inline void backward_list(const Power& power, const typename V::T* panel, typename V::T* dpanel, const int32_t* index,
-                          const typename V::T* weight, int64_t n, typename V::T scale, const typename V::T* minus,
-                          const typename V::T* grad, typename V::T* sums) {
+// f(x, dx) for a vector of inputs and its gradient, which is loaded and stored only if it is wanted.
+template <class V, bool Dx, class F>
+inline void with_gradient(const typename V::T* panel, typename V::T* dpanel, const F& f) {
+  typename V::R dx = Dx ? V::load(dpanel) : V::set1(0);
+  f(V::load(panel), dx);
+  if constexpr (Dx) V::store(dpanel, dx);
+}
+
+// What a neuron has for some rows: `weight` follows the list of its inputs, `minus` and `grad` the rows; `sums` are counted
+// from input 0 on.
+template <class T>
+struct Neuron {
+  const T* weight;
+  T scale;
+  const T *minus, *grad;
+  T* sums;
+};
+
+// t = grad * sign(x - w) * (|x - w| / y)^(p-1); dx += t, dw -= t. One list's part that lies in this slice; `panel` and `dpanel`
+// are counted from input 0 on.
+template <class V, int NV, bool Dx, class Power>
+inline void backward_list(const Power& power, const typename V::T* panel, typename V::T* dpanel, const int32_t* index, int64_t n,
+                          const Neuron<typename V::T>& neuron) {
   using R = typename V::R;
   constexpr int64_t L = kLanes<typename V::T>;
   for (int64_t k = 0; k < n; ++k) {
-    const R w = V::set1(weight[k]);
+    const R w = V::set1(neuron.weight[k]);
     const int64_t line = index[k] * L;
-    R sum = V::set1(0);
-    const auto x = [&](int v) { return V::load(panel + line + v * V::W); };
-    const auto signed_grad = [&](int v, R d) { return V::bit_xor(V::load(grad + v * V::W), V::sign(d)); };
-    if constexpr (Folded) {
-      const R by = V::set1(scale), shift = V::set1(-scale * weight[k]);
-      for (int v = 0; v < NV; ++v) {
-        const R d = Power::kPlain ? V::sub(x(v), w) : V::fma(x(v), by, shift);
-        R a[1] = {d};
-        power.root(a);
-        if constexpr (!Power::kZeroAtZero) a[0] = V::select(V::greater(V::abs(d), V::set1(0)), a[0], V::set1(0));
-        add_root<V, Dx, Power>(Power::kOdd ? V::load(grad + v * V::W) : signed_grad(v, d), a[0], dpanel + line + v * V::W, sum);
-      }
-    } else {
-      R a[NV];
-      for (int v = 0; v < NV; ++v) a[v] = Power::normalised(V::sub(x(v), w), V::load(minus + v * V::W));
-      power.root(a);
-      for (int v = 0; v < NV; ++v)  // the difference again: cheaper than keeping it
-        add_root<V, Dx, Power>(signed_grad(v, V::sub(x(v), w)), a[v], dpanel + line + v * V::W, sum);
+    R sum = V::set1(0), a[NV];
+    for (int v = 0; v < NV; ++v) a[v] = Power::normalised(V::sub(V::load(panel + line + v * V::W), w), V::load(neuron.minus + v * V::W));
+    power.root(a);
+    for (int v = 0; v < NV; ++v)
+      with_gradient<V, Dx>(panel + line + v * V::W, dpanel + line + v * V::W, [&](R x, R& dx) {
+        const R sign = V::sign(V::sub(x, w));  // the difference again: cheaper than keeping it
+        add_root<V, Dx, Power>(V::bit_xor(V::load(neuron.grad + v * V::W), sign), a[v], dx, sum);
+      });
+    neuron.sums[index[k]] += V::sum(sum);
+  }
+}
+
+// The same where `grad` holds grad / (scale y)^(p-1) already, and (x - w) is to be multiplied by `scale`, which is 1 for small
+// powers; for NN neurons with the same list of inputs, one after the other, so that x and dx are loaded once for all of them.
+template <class V, int NV, int NN, bool Dx, class Power>
+inline void folded_list(const Power& power, const typename V::T* panel, typename V::T* dpanel, const int32_t* index, int64_t n,
+                        const Neuron<typename V::T> (&neurons)[NN]) {
+  using R = typename V::R;
+  constexpr int64_t L = kLanes<typename V::T>;
+  for (int64_t k = 0; k < n; ++k) {
+    const int64_t line = index[k] * L;
+    R by[NN], w[NN], sum[NN];
+    for (int o = 0; o < NN; ++o) {
+      const auto& [weight, scale, minus, grad, sums] = neurons[o];
+      by[o] = V::set1(scale);
+      w[o] = V::set1(Power::kPlain ? weight[k] : -scale * weight[k]);
+      sum[o] = V::set1(0);
     }
-    sums[index[k]] += V::sum(sum);
+    // A loop that stays one: unrolled, gcc 12 leaves all additions to the end, in one long chain, and runs out of registers.
+#pragma GCC unroll 1
+    for (int v = 0; v < NV; ++v)
+      with_gradient<V, Dx>(panel + line + v * V::W, dpanel + line + v * V::W, [&](R x, R& dx) {
+        for (int o = 0; o < NN; ++o) {
+          const R d = Power::kPlain ? V::sub(x, w[o]) : V::fma(x, by[o], w[o]), grad = V::load(neurons[o].grad + v * V::W);
+          R a[1] = {d};
+          power.root(a);
+          if constexpr (!Power::kZeroAtZero) a[0] = V::select(V::greater(V::abs(d), V::set1(0)), a[0], V::set1(0));
+          add_root<V, Dx, Power>(Power::kOdd ? grad : V::bit_xor(grad, V::sign(d)), a[0], dx, sum[o]);
+        }
+      });
+    for (int o = 0; o < NN; ++o) neurons[o].sums[index[k]] += V::sum(sum[o]);
   }
 }
 
@@ -115,7 +152,9 @@ void backward_terms(const Slice<V>& slice, const Power& power, int64_t q, int64_
       power.root(a);
       for (int k = 0; k < N; ++k) {
         R sum = V::set1(0);
-        add_root<V, Dx, Power>(V::bit_xor(V::load(grad + terms.tile(k0 + k)), V::sign(d[k])), a[k], slice.dpanel + terms.at(k0 + k), sum);
+        with_gradient<V, Dx>(slice.panel + terms.at(k0 + k), slice.dpanel + terms.at(k0 + k), [&](R, R& dx) {
+          add_root<V, Dx, Power>(V::bit_xor(V::load(grad + terms.tile(k0 + k)), V::sign(d[k])), a[k], dx, sum);
+        });
         slice.sums[terms.neuron(k0 + k) * lines + terms.line(k0 + k)] += V::sum(sum);
       }
     });
@@ -123,35 +162,47 @@ void backward_terms(const Slice<V>& slice, const Power& power, int64_t q, int64_
   }
 }
 
-// All neurons, for the rows of panel q.
+// All neurons, for the rows of panel q; where nothing is left out, two at a time.
 template <class V, bool Dx, class Power>
 void backward_panel(const Slice<V>& slice, const Power& power, int64_t q, int64_t rows) {
   using T = typename V::T;
   constexpr int64_t L = kLanes<T>;
   const Backward<T>& job = slice.job;
   const int64_t O = slice.neurons(), vectors = ceil_div(rows, V::W), slices = ceil_div(job.g->inputs(), job.slice);
+  const T* scale = job.scale + q * O;
   for (int64_t o = 0; o < O; ++o) {
-    const T scale = job.scale[q * O + o];
-    if (scale < 0) continue;
+    if (scale[o] < 0) continue;
     const int64_t* first = job.first ? job.first + o * (slices + 1) + slice.number : nullptr;
     const int32_t* index = job.lists.index(o) + (first ? first[0] : slice.i0);
-    const T* weight = first ? job.lists.weight(o) + first[0] : slice.weights + o * slice.lines();
     const int64_t n = first ? first[1] - first[0] : slice.lines();
-    const auto list = [&](auto folded, auto nv, int64_t v, const auto& power_of) {
-      const int64_t lane = v * V::W, tile = (q * O + o) * L + lane, shift = lane - slice.i0 * L;
-      backward_list<V, decltype(nv)::value, decltype(folded)::value, Dx>(
-          power_of, slice.panel + shift, slice.dpanel + shift, index, weight, n, scale, job.minus + tile, job.grad + tile,
-          slice.sums + o * slice.lines() - slice.i0);
+    T *panel = slice.panel - slice.i0 * L, *dpanel = slice.dpanel - slice.i0 * L;
+    const auto neuron = [&](int64_t at, int64_t lane) {
+      const T* weight = first ? job.lists.weight(at) + first[0] : slice.weights + at * slice.lines();
+      const int64_t tile = (q * O + at) * L + lane;
+      return Neuron<T>{weight, scale[at], job.minus + tile, job.grad + tile, slice.sums + at * slice.lines() - slice.i0};
+    };
+    const auto list = [&](const auto& of) {
+      for_groups<std::decay_t<decltype(of)>::kGroup>(0, vectors, [&](auto nv, int64_t v) {
+        backward_list<V, decltype(nv)::value, Dx>(of, panel + v * V::W, dpanel + v * V::W, index, n, neuron(o, v * V::W));
+      });
     };
     if constexpr (Power::kWhole) {
-      if (scale > 0) {
-        for_groups<Power::kGroup>(0, vectors, [&](auto nv, int64_t v) { list(std::true_type(), nv, v, power); });
-      } else {
-        const RealPower<V> real(job.power.e);
-        for_groups<RealPower<V>::kGroup>(0, vectors, [&](auto nv, int64_t v) { list(std::false_type(), nv, v, real); });
+      if (scale[o] == 0) {
+        list(RealPower<V>(job.power.e));
+        continue;
       }
+      const bool two = !first && o + 1 < O && scale[o + 1] > 0;
+      for_groups<Power::kGroup>(0, vectors, [&](auto nv, int64_t v) {
+        constexpr int NV = decltype(nv)::value;
+        const int64_t lane = v * V::W;
+        if (two)
+          folded_list<V, NV, 2, Dx>(power, panel + lane, dpanel + lane, index, n, {neuron(o, lane), neuron(o + 1, lane)});
+        else
+          folded_list<V, NV, 1, Dx>(power, panel + lane, dpanel + lane, index, n, {neuron(o, lane)});
+      });
+      o += two;
     } else {
-      for_groups<Power::kGroup>(0, vectors, [&](auto nv, int64_t v) { list(std::false_type(), nv, v, power); });
+      list(power);
     }
   }
 }
