@@ -58,22 +58,23 @@ FiniteImages<T>::FiniteImages(const Geometry& g, const T* images) : x(images), r
 
 template <class T>
 InputLists<T>::InputLists(const Geometry& g, int64_t group, const T* weights, const Ranges<T>& x) : w(weights) {
-  build(g, group, x, 1, nullptr, true);
+  build(g, group, x, 1, tuning::kWorthLists, nullptr, true);
 }
 
 template <class T>
-InputLists<T>::InputLists(const Geometry& g, int64_t group, const T* weights, const Ranges<T>& x, double keep, const T* least) : w(weights) {
-  build(g, group, x, keep, least, false);
+InputLists<T>::InputLists(const Geometry& g, int64_t group, const T* weights, const Ranges<T>& x, double keep, double worth, const T* least)
+    : w(weights) {
+  build(g, group, x, keep, worth, least, false);
 }
 
 template <class T>
-void InputLists<T>::build(const Geometry& g, int64_t group, const Ranges<T>& x, double keep, const T* least, bool sided) {
+void InputLists<T>::build(const Geometry& g, int64_t group, const Ranges<T>& x, double keep, double worth, const T* least, bool sided) {
   const int64_t I = g.inputs();
-  finite = plan(g, group, x, keep, least, sided);
+  finite = plan(g, group, x, keep, worth, least, sided);
   if (!finite) {
     copy_ = finite_copy(w, g.neurons() * I);
     w = copy_.get();
-    plan(g, group, x, keep, least, sided);
+    plan(g, group, x, keep, worth, least, sided);
   }
   if (sides.start || lists.start) return;
   index_.reset(new int32_t[I]);
@@ -84,7 +85,7 @@ void InputLists<T>::build(const Geometry& g, int64_t group, const Ranges<T>& x, 
 // A few neurons are asked first, so that lists which are not worth it are never written; then there are none. False if a
 // weight is not finite.
 template <class T>
-bool InputLists<T>::plan(const Geometry& g, int64_t group, const Ranges<T>& x, double keep, const T* least, bool sided) {
+bool InputLists<T>::plan(const Geometry& g, int64_t group, const Ranges<T>& x, double keep, double worth, const T* least, bool sided) {
   const int64_t I = g.inputs(), O = g.neurons(), words = ceil_div(I, 64);
   sides = {};
   lists = {};
@@ -118,7 +119,7 @@ bool InputLists<T>::plan(const Geometry& g, int64_t group, const Ranges<T>& x, d
   run(1);
   int64_t entries = 0;
   for (int64_t k = 0; k < job.neurons; ++k) entries += end_[k] - start_[k];
-  if (static_cast<double>(entries) > tuning::kWorthLists * static_cast<double>(job.neurons * I)) return all_finite(g, w);
+  if (static_cast<double>(entries) > worth * static_cast<double>(job.neurons * I)) return all_finite(g, w);
 
   const int64_t most = sided ? ceil_div(I, std::is_integral_v<T> ? tuning::kIntegerSlice : tuning::kSideSlice) : 1;
   const int64_t in_slice = ceil_div(words, std::clamp<int64_t>(entries / (job.neurons * tuning::kRunEntries), 1, most));

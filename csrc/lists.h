@@ -68,8 +68,9 @@ class InputLists {
  public:
   // p = inf: `sides`, or dense `lists` where too little can be left out.
   InputLists(const Geometry& g, int64_t group, const T* weights, const Ranges<T>& x);
-  // Finite p: `lists`. `keep`: see Plan; 0 asks for dense lists. `least` (neurons) or nullptr.
-  InputLists(const Geometry& g, int64_t group, const T* weights, const Ranges<T>& x, double keep, const T* least = nullptr);
+  // Finite p: `lists`, dense ones if they would hold more than the share `worth` of the weights. `keep`: see Plan; 0 asks for
+  // dense lists. `least` (neurons) or nullptr.
+  InputLists(const Geometry& g, int64_t group, const T* weights, const Ranges<T>& x, double keep, double worth, const T* least = nullptr);
   Sides<T> sides;
   Lists<T> lists;
   const T* w;   // the weights, or a copy if not all are finite
@@ -78,8 +79,8 @@ class InputLists {
   std::vector<int64_t> first_in_slices(const Geometry& g, int64_t slice) const;
 
  private:
-  void build(const Geometry& g, int64_t group, const Ranges<T>& x, double keep, const T* least, bool sided);
-  bool plan(const Geometry& g, int64_t group, const Ranges<T>& x, double keep, const T* least, bool sided);
+  void build(const Geometry& g, int64_t group, const Ranges<T>& x, double keep, double worth, const T* least, bool sided);
+  bool plan(const Geometry& g, int64_t group, const Ranges<T>& x, double keep, double worth, const T* least, bool sided);
   std::unique_ptr<int32_t[]> index_;
   std::unique_ptr<T[]> weight_, copy_;
   std::vector<int64_t> start_, middle_, end_;
