@@ -41,8 +41,10 @@ double keep(double p, int64_t inputs, bool backward) {
   return p < 12 ? 0 : std::exp2(-negligible<T>(inputs, backward) / (backward ? p - 1 : p)) * (1 - 1e-5);
 }
 
-// The share of the weights up to which lists are worth it; `least`: where filtering begins (tuning.h).
-double worth(const Power& power, float least) { return power.least > least ? tuning::kWorthFiltered : tuning::kWorthLists; }
+// The largest share of the weights that lists may hold to be worth it.
+double largest_share(const Power& power, float filter_from) {
+  return few_count(power, filter_from) ? tuning::kWorthFiltered : tuning::kWorthLists;
+}
 
 }  // namespace
 
@@ -53,7 +55,7 @@ void p_dist(const Geometry& g, const T* x, const T* w, double p, T* y) {
   const Power power = choose_power<T>(p, 0, I);
   for (int64_t group = 0; group < g.groups; ++group) {
     const T* wg = w + group * g.neurons() * I;
-    const InputLists<T> lists(g, group, wg, images.ranges, keep<T>(p, I, false), worth(power, tuning::kFilterForward));
+    const InputLists<T> lists(g, group, wg, images.ranges, keep<T>(p, I, false), largest_share(power, tuning::kFilterForward));
     std::vector<uint8_t> careful(g.rows() * g.O);
     uint8_t any = 0;
     Forward<T> job{};
@@ -208,7 +210,7 @@ void p_dist_backward(const Geometry& g, const T* grad, const T* x, const T* w, c
   for (int64_t group = 0; group < g.groups; ++group) {
     const int64_t at = group * g.neurons() * I;
     const PackedOutputs<T> outputs(g, group, y, grad, power);
-    const InputLists<T> lists(g, group, w + at, images.ranges, keep<T>(p, I, true), worth(power, tuning::kFilterBackward),
+    const InputLists<T> lists(g, group, w + at, images.ranges, keep<T>(p, I, true), largest_share(power, tuning::kFilterBackward),
                               outputs.least.data());
     const bool filter = worth_filtering(power, lists.lists, tuning::kFilterBackward);
     Backward<T> job{};

@@ -2,7 +2,7 @@
 //
 // `torch.set_flush_denormal` acts on one thread alone, and the threads of a pool keep the mode they were born with. So the
 // engine sets its own: IEEE arithmetic everywhere (parallel.h), and denormals flushed to zero only inside the kernels of
-// large finite p, where products of small numbers far below the sum must not cost a denormal each.
+// finite p from 8 on and of the optimiser, where products of small numbers far below the sum must not cost a denormal each.
 #pragma once
 #include <stdint.h>
 #if defined(__SSE2__)

@@ -33,4 +33,10 @@ struct Geometry {
   LINFDIST_INLINE bool linear() const { return H * W == 1 && OH * OW == 1 && window() == 1 && !padded(); }
 };
 
+// A fully connected layer.
+inline Geometry linear_layer(int64_t rows, int64_t inputs, int64_t neurons) {
+  return {.N = rows, .C = inputs, .H = 1, .W = 1, .O = neurons, .KH = 1, .KW = 1, .OH = 1, .OW = 1,
+          .stride = {1, 1}, .padding = {0, 0}, .dilation = {1, 1}, .groups = 1};
+}
+
 }  // namespace linfdist

@@ -24,10 +24,13 @@ struct Lists {
   LINFDIST_INLINE const T* weight(int64_t o) const { return weights + (start ? start[o] : o * inputs); }
 };
 
-// Whether to find the terms that count before taking their powers: if p is large enough; pruned lists hold little else.
+// Whether p is so large that it pays to find the terms that count before taking their powers; `from`: see tuning.h.
+LINFDIST_INLINE bool few_count(const Power& power, float from) { return power.least > from; }
+
+// Whether to do so with these lists: pruned ones hold little else.
 template <class T>
-LINFDIST_INLINE bool worth_filtering(const Power& power, const Lists<T>& lists, float least) {
-  return power.least > least && !lists.pruned();
+LINFDIST_INLINE bool worth_filtering(const Power& power, const Lists<T>& lists, float from) {
+  return few_count(power, from) && !lists.pruned();
 }
 
 // Powers of two that finite p stays between; what lies outside takes the careful path (careful.h).
@@ -188,13 +191,13 @@ constexpr int64_t kSidedLanes = 128 / static_cast<int64_t>(sizeof(T));
 
 template <class T>
 struct ExactTable {
-  // The first three: not for uint8_t.
+  // The first four: not for uint8_t.
+  bool (*plan)(const Plan<T>&, int64_t begin, int64_t end);                  // neurons; always true: integers are finite
   void (*rows)(const Exact<T>&, const T* rows, int64_t begin, int64_t end);  // few images, (B, I): vectors run along the inputs
   void (*dense)(const Exact<T>&, int64_t begin, int64_t end);
   void (*sided)(const Exact<T>&, int64_t begin, int64_t end);               // panels; all indices lie inside
   void (*network)(const ExactNet<T>&, int64_t begin, int64_t end);          // panels
   bool (*inside)(const int32_t* index, int64_t n, int64_t bound);           // 0 <= index < bound
-  bool (*plan)(const Plan<T>&, int64_t begin, int64_t end);                 // neurons; true; not for uint8_t
 };
 
 template <class T>

@@ -33,10 +33,6 @@ const auto& table() {
     return *isa().i32;
 }
 
-inline Geometry linear_layer(int64_t rows, int64_t inputs, int64_t neurons) {
-  return {rows, inputs, 1, 1, neurons, 1, 1, 1, 1, {1, 1}, {0, 0}, {1, 1}, 1};
-}
-
 // Smallest and largest values of every channel of a tensor over its batch.
 template <class T>
 struct Ranges {

@@ -25,7 +25,7 @@ constexpr int64_t kManyImages = 256;  // the same for integers, whose kernels ar
 constexpr int64_t kDenseSlice = 64;
 // Lists that hold more than this share of the weights are slower than looking at all: an entry has its index to follow.
 constexpr double kWorthLists = 0.6;
-// The same where the terms that count could be found row by row instead (kFilterForward, kFilterBackward), which leaves out more.
+// The same where the terms that count could be searched for in the rows instead (kFilterForward, kFilterBackward), which leaves out more.
 // Steps of a network of width 512, batch 128, at p = 300 and 1000: 46 ms with 0.6, 40 with 0.3 or 0.15; 0.05 costs a third at p = 60.
 constexpr double kWorthFiltered = 0.3;
 // Neurons that are asked before lists are made, evenly spread. Where nothing can be left out, a forward of 32 rows by a layer
@@ -43,7 +43,7 @@ constexpr int64_t kTogether = 1024;
 
 // --- finite p ------------------------------------------------------------------------------------------------------------
 // Terms below `Power::least` of the largest one do not count in a sum of powers. Above these values, reached at p of about 55
-// and 40, finding the terms that count is cheaper than taking all powers. The backward takes more for each term.
+// and 40 in float32, and at larger p in float64 and with many inputs, finding the terms that count is cheaper than taking all powers. The backward takes more for each term.
 constexpr float kFilterForward = 0.67f, kFilterBackward = 0.6f;
 // Inputs whose gradients belong to one task, at most: panels of x and dx, 16 KB, for L1. Where few terms count, fewer and longer
 // searches for them are worth more than L1: a backward at p of 60 to 300 took 8 to 18 % less with 64 than with 32.

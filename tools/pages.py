@@ -164,12 +164,12 @@ def _experiments(experiments: Sequence[Experiment]) -> str:
     """Write the table of experiments: one line for all seeds, the best of each data set first."""
     groups: dict[str, list[Experiment]] = {}
     for row in experiments:
-        key = json.dumps([row.recipe.name, study.settings(row.recipe)], sort_keys=True)
+        key = json.dumps([row.recipe.name, study.settings(row.recipe), row.held_out], sort_keys=True)
         groups.setdefault(key, []).append(row)
     ordered = sorted(
         groups.values(), key=lambda rows: (rows[0].recipe.data, -sum(row.certified for row in rows) / len(rows))
     )
-    seen = [[row.train_certified for row in rows if row.train_certified is not None] for rows in ordered]
+    seen = [[row.seen_certified for row in rows if row.seen_certified is not None] for rows in ordered]
     lines = [
         [rows[0].recipe.data, f"`{rows[0].recipe.name}`", _settings(rows[0].recipe), str(len(rows)),
          spread([row.certified for row in rows], down), spread([row.clean for row in rows], nearest),

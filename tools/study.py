@@ -8,7 +8,7 @@ import argparse
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -30,7 +30,8 @@ class Experiment(Record):
     recipe: Recipe
     certified: Percent
     clean: Percent
-    train_certified: Percent | None = None  # of training images as they are; earlier runs did not measure it
+    seen_certified: Percent | None = None  # of training images as they are; earlier runs did not measure it
+    held_out: Literal["spaced", "spread"] = "spaced"  # evenly, as until 2026-11-17, or without a preferred period
     minutes: float = Field(ge=0)
     machine: str
     date: str
@@ -55,7 +56,8 @@ def experiment(run: Run) -> Experiment:
         recipe=run.recipe,
         certified=float(last["certified"]),
         clean=float(last["clean"]),
-        train_certified=last.get("train_certified"),
+        seen_certified=last.get("seen_certified"),
+        held_out="spread",
         minutes=round(run.seconds / 60, 1),
         machine=in_words(),
         date=date.today().isoformat(),

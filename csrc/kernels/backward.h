@@ -83,9 +83,9 @@ inline void folded_list(const Power& power, const typename V::T* panel, typename
     const int64_t line = index[k] * L;
     R by[NN], w[NN], sum[NN];
     for (int o = 0; o < NN; ++o) {
-      const auto& [weight, scale, minus, grad, sums] = neurons[o];
+      const auto scale = neurons[o].scale, weight = neurons[o].weight[k];
       by[o] = V::set1(scale);
-      w[o] = V::set1(Power::kPlain ? weight[k] : -scale * weight[k]);
+      w[o] = V::set1(Power::kPlain ? weight : -scale * weight);
       sum[o] = V::set1(0);
     }
     // A loop that stays one: unrolled, gcc 12 leaves all additions to the end, in one long chain, and runs out of registers.

@@ -23,9 +23,3 @@ def test_no_period_is_preferred(count, total, period):
     """The training set of MNIST alternates: every sixtieth image of it is one of the harder half."""
     counts = torch.bincount(spread_out(count, total) % period, minlength=period)
     assert (counts - count / period).abs().max() <= 0.1 * count / period + 2
-
-
-def test_large_sets_do_not_overflow():
-    found = spread_out(1000, 2**31 - 1)
-    assert found.diff().min() > 0
-    assert found[-1] < 2**31 - 1

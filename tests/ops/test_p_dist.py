@@ -9,7 +9,7 @@ from linfdist.ops.backends import native
 from . import truth
 
 PRODUCTS = [10, 12, 14, 16, 20, 24, 28, 32]
-POWERS = [1, 1.01, 1.5, 2, 3, 4, 5, 6, 7, 7.5, 8, 8.5, 9, 11, *PRODUCTS, 15.9, 23, 30.5, 60, 100, 300, 1000]
+POWERS = [1, 1.01, 1.5, 2, 3, 4, 5, 6, 7, 7.5, 8, 8.5, 9, 11, *PRODUCTS, 15.9, 23, 30.5, 45.5, 60, 100, 300, 1000]
 SHAPES = [(1, 1, 1), (3, 1, 2), (16, 31, 5), (17, 3, 1), (63, 37, 2), (64, 64, 16), (65, 129, 33)]
 ROWS, INPUTS, NEURONS = 41, 67, 23  # more than 32 rows: the native backend leaves out what cannot matter
 
@@ -209,3 +209,18 @@ def test_one_gradient_alone_is_that_of_both(backend, need, p):
     ld.dist(x, w, p).backward(g)
     for tensor, needed, expected in zip((x, w), need, both, strict=True):
         assert torch.equal(tensor.grad, expected) if needed else tensor.grad is None
+
+
+@pytest.mark.parametrize("p", [2.0, 3.0, 8.0, 12.0])
+def test_a_neuron_has_the_gradient_that_it_has_alone(p):
+    """Neurons are taken two at a time: beside one that nobody asks for, or one that needs care, nothing may change."""
+    x, w = normal(torch.float32)
+    w[3], w[8] = 1e25, torch.nan
+    g = torch.randn(ROWS, NEURONS)
+    g[:, [1, 6, 7, 12]] = 0
+    w.requires_grad_()
+    (together,) = torch.autograd.grad(ld.dist(x, w, p), w, g)
+    for o in range(NEURONS):
+        alone = w[o : o + 1].detach().requires_grad_()
+        (expected,) = torch.autograd.grad(ld.dist(x, alone, p), alone, g[:, o : o + 1])
+        torch.testing.assert_close(together[o : o + 1], expected, rtol=1e-5, atol=1e-5, equal_nan=True)

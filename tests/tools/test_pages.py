@@ -81,7 +81,7 @@ def test_a_full_page(root, shelf, make_row):
     for seed, certified in enumerate((80.0, 82.0, 81.0, 79.0, 83.0)):
         recipe = recipes.load("mnist-quick").override({"lr": 0.05, "holdout": 5000, "seed": seed})
         row = Experiment(name=f"a{seed}", recipe=recipe, certified=certified, clean=90.0, minutes=5.0, machine="x",
-                         date="2026-11-16", train_certified=85.0)  # fmt: skip
+                         date="2026-11-16", seen_certified=85.0)  # fmt: skip
         append_records(results / "study.jsonl", [row.model_dump(exclude_none=True)])
     (results / "times").mkdir()
     course = {

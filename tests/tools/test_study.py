@@ -43,6 +43,13 @@ def test_runs_are_kept_once(runs, tmp_path, capsys):
     assert "line 2, is no result" in capsys.readouterr().err
 
 
+def test_a_row_has_both_kinds_of_images(runs):
+    row = experiment(Run(runs / "held-out"))
+    last = Run(runs / "held-out").metrics[-1]
+    assert (row.certified, row.seen_certified) == (last["certified"], last["seen_certified"])
+    assert "seen_certified" not in Run(runs / "seen").metrics[-1]
+
+
 def test_images_that_were_seen_prove_nothing(runs, tmp_path, capsys):
     path = tmp_path / "study.jsonl"
     assert main([str(runs / "held-out"), str(runs / "seen"), "--file", str(path)]) == 1

@@ -9,9 +9,10 @@ import sys
 import pytest
 import torch
 
-from linfdist import models, recipes
+from linfdist import data, models, recipes
+from linfdist.data.samples import as_pixels
 from linfdist.files import load_tensors, save_tensors
-from linfdist.training import Diverged, Interrupted, train
+from linfdist.training import Diverged, Interrupted, Trainer, train
 
 from .runs import EPOCH, FINISHED, files, metrics, same_bits, stop_after, tensors, tiny
 
@@ -72,9 +73,12 @@ def test_held_out_images_are_not_trained_on(digits, tmp_path):
     (held, labels), (trained_on, _) = looks
     assert len(held) == len(labels) == 300
     assert len(labels.unique()) == 10
-    assert not {image.numpy().tobytes() for image in held} & {image.numpy().tobytes() for image in trained_on}
+    batches = Trainer(tiny(holdout=300, pad=0), data.load("digits", data_dir=digits), data.info("digits")).batches
+    drawn = {image.numpy().tobytes() for step in range(batches.steps_per_epoch) for image in batches.at(step)[0]}
+    assert {image.numpy().tobytes() for image in as_pixels(trained_on)} & drawn
+    assert not {image.numpy().tobytes() for image in as_pixels(held)} & drawn
     last = json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])
-    assert (last["certified"], last["train_certified"]) == (300, 1000)
+    assert (last["certified"], last["seen_certified"]) == (300, 1000)
     with pytest.raises(ValueError, match="larger than the 47 training images"):
         train(tiny(holdout=1300), tmp_path / "none", data_dir=digits)
 

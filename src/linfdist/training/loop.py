@@ -53,7 +53,7 @@ def train(
 
     `resume` continues from the last checkpoint, or starts afresh if there is none; the result has the same bits as that
     of an uninterrupted run. `evaluate(network, images, labels)` adds its numbers, which are means over these images, to
-    every epoch's row: on the recipe's held-out images, and then as `train_...` on training images too, to see the gap;
+    every epoch's row: on the recipe's held-out images, and then as `seen_...` on training images too, to see the gap;
     else on training images alone; never on the test set. device: see `devices.choose`; a run may be resumed on another
     one, but then only those of the same kind promise the same bits.
 
@@ -220,10 +220,10 @@ class _Run:
         if evaluate is not None:
             row |= self.look(evaluate, *self.trainer.watched)
             if self.trainer.recipe.holdout:
-                row |= {f"train_{name}": mean for name, mean in self.look(evaluate, *self.trainer.seen).items()}
+                row |= {f"seen_{name}": mean for name, mean in self.look(evaluate, *self.trainer.trained_on).items()}
         extra = "".join(f"  {name} {row[name]:.2f}" for name in ("clean", "certified") if name in row)
-        if "train_certified" in row:
-            extra += f" (training images {row['train_certified']:.2f})"
+        if "seen_certified" in row:
+            extra += f" (training images {row['seen_certified']:.2f})"
         reporter.line(
             progress.step,
             f"epoch {progress.epoch:.0f}  p {progress.p:.4g}  lr {progress.lr:.4f}  loss {progress.loss:.4f}  "

@@ -65,8 +65,8 @@ class Trainer:
         kept[held] = False
         (taken,) = kept.nonzero(as_tuple=True)  # not the images themselves: they stay in the file they are mapped from
         seen = taken[spread_out(WATCHED_IMAGES, len(taken))]
-        self.seen = (images[seen], labels[seen])  # training images as they are
-        self.watched = (images[held], labels[held]) if recipe.holdout else self.seen
+        self.trained_on = (images[seen], labels[seen])  # training images as they are
+        self.watched = (images[held], labels[held]) if recipe.holdout else self.trained_on
         if info.num_classes < 2 or len(labels[taken].unique()) < 2:
             raise ValueError(f"{info.name}: all training images are of one class; a classifier needs at least two")
         self.batches = Batches(images, labels, recipe, self.workers, taken)
@@ -74,7 +74,7 @@ class Trainer:
 
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(recipe.seed)
-            few = as_pixels(self.seen[0])
+            few = as_pixels(self.trained_on[0])
             self.network = build_network(recipe, info) if resumed else start_network(recipe, info, few)
         self.average = Average(self.network, recipe.average)
         self.objective = Objective(recipe, self.network).to(self.workers.device)
