@@ -169,7 +169,7 @@ class PackedOutputs {
         rest |= !fine && y != 0;
         any |= wanted;
         lowest = std::min(lowest, wanted ? y : Limits<T>::kOrdinary);
-        largest = std::max(largest, wanted ? y : T(0));
+        largest = std::max(largest, fine ? y : T(0));  // of all rows: a power that overflows times a gradient of 0 is NaN
         minus[k] = wanted ? -1 / (wanted ? y : 1) : 0;
         grad[k] = wanted ? grad[k] : 0;
         gradient = std::max(gradient, std::fabs(grad[k]));

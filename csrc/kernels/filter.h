@@ -65,7 +65,7 @@ class Terms {
     uint64_t* const term = term_;
     int64_t n = count;  // in a register: members would be stored and read again with every term
     for (int64_t b = 0; b < kBlocks; ++b) {
-      if (!(need[b] <= T(0x1p100))) continue;
+      if (!(need[b] < T(__builtin_inf()))) continue;
       const int64_t tile = o * L + b * kRows, lines = find(w, need[b], b);
       R m[kVectors];
       for (int v = 0; v < kVectors; ++v) m[v] = V::load(minus + tile + v * V::W);

@@ -224,3 +224,26 @@ def test_a_neuron_has_the_gradient_that_it_has_alone(p):
         alone = w[o : o + 1].detach().requires_grad_()
         (expected,) = torch.autograd.grad(ld.dist(x, alone, p), alone, g[:, o : o + 1])
         torch.testing.assert_close(together[o : o + 1], expected, rtol=1e-5, atol=1e-5, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("p", "apart"), [(4, 1e13), (8, 1e6), (12, 1e4), (16, 1e3), (20, 300), (32, 40), (100, 40)])
+def test_a_row_that_nobody_asks_for_may_be_far_away(dtype, p, apart):
+    """Its power would overflow, and times a gradient of 0 be NaN."""
+    x = torch.ones(2, 4, dtype=dtype)
+    x[1] = apart
+    w = torch.zeros(1, 4, dtype=dtype)
+    x.requires_grad_(), w.requires_grad_()
+    dx, dw = torch.autograd.grad(ld.dist(x, w, p), (x, w), torch.tensor([[1.0], [0.0]], dtype=dtype))
+    expected = torch.full((4,), 4 ** (1 / p - 1), dtype=dtype)
+    torch.testing.assert_close(dx, torch.stack([expected, torch.zeros_like(expected)]), rtol=1e-5, atol=0)
+    torch.testing.assert_close(dw, -expected[None], rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("p", [50, 100, 300, 1000])
+@pytest.mark.parametrize(("dtype", "size"), [(torch.float32, 1e15), (torch.float64, 1e31), (torch.float64, 1e100)])
+def test_large_numbers_have_gradients_at_large_p(dtype, size, p):
+    x = (size * torch.tensor([[1.0, 2.0, 3.0]], dtype=dtype)).expand(40, 3).contiguous().requires_grad_()
+    (dx,) = torch.autograd.grad(ld.dist(x, torch.zeros(2, 3, dtype=dtype), p).sum(), x)
+    torch.testing.assert_close(dx[:, 2], torch.full((40,), 2.0, dtype=dtype), rtol=1e-5, atol=0)
+    assert dx[:, :2].max() < 1e-5
