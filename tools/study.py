@@ -57,7 +57,7 @@ def experiment(run: Run) -> Experiment:
         certified=float(last["certified"]),
         clean=float(last["clean"]),
         seen_certified=last.get("seen_certified"),
-        held_out="spread",
+        held_out="spread" if "seen_certified" in last else "spaced",  # both are of the same version
         minutes=round(run.seconds / 60, 1),
         machine=in_words(),
         date=date.today().isoformat(),
