@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from linfdist import recipes
 from linfdist.data import info
 from linfdist.nn import Head
-from linfdist.training import losses
 from linfdist.training.losses import (
     LOSSES,
     _Spread,
@@ -149,15 +148,26 @@ def test_pixels_meet_logits_divided_by_std(name):
     torch.testing.assert_close(loss, expected)
 
 
-@pytest.mark.parametrize("block", [1, 40, 1 << 19])  # images one at a time, some at a time, all at once
-def test_spread_is_its_definition(monkeypatch, block):
-    monkeypatch.setattr(losses, "BLOCK", block)
+@pytest.mark.parametrize("labels", [[0, 4, 4, 1, 3, 0, 2], [3] * 7, []])  # several labels, one label, no image
+def test_spread_is_its_definition(labels):
     w = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
-    half = torch.rand(7, 3, dtype=torch.float64, requires_grad=True)
-    y = torch.tensor([0, 4, 4, 1, 3, 0, 2])
+    half = torch.rand(len(labels), 3, dtype=torch.float64, requires_grad=True)
+    y = torch.tensor(labels, dtype=torch.int64)
     expected = torch.einsum("bmh,bh->bm", (w[None] - w[y][:, None]).abs(), half)
     torch.testing.assert_close(_Spread.apply(w, half, y), expected)
     assert torch.autograd.gradcheck(lambda w, half: _Spread.apply(w, half, y), (w, half))
+
+
+def test_the_scale_starts_where_the_recipe_says():
+    recipe = recipes.load("mnist-ce").override({"width": 8, "scale_start": 5})
+    objective = Objective(recipe, build_network(recipe, info("mnist"))).train()
+    state = state_at(recipe, 60, 1)
+    x, y = torch.rand(6, 1, 28, 28), torch.arange(6)
+    loss, z = objective(x, y, state)
+    expected = clipped_hinge_loss(z, y, 0.9 / 0.3081) + state.loss["ce_weight"] * F.cross_entropy(5 * z, y)
+    torch.testing.assert_close(loss, expected)
+    loss.backward()
+    assert objective.loss.scale.grad is not None  # it is learned from there on
 
 
 BOXES = {"width": 8, "clip": [0.3, 0.7], "per_class": 2, "e4": 10, "box_lr": 0.01, "box_threshold": "0.1"}

@@ -49,6 +49,7 @@ DECLARED: dict[str, Declaration] = {
     "scaled_ce": Declaration(
         "plain",
         required=("threshold", "ce_start", "ce_end"),
+        optional=("scale_start",),
         schedule={"ce_weight": Geometric("ce_start", "ce_end")},
     ),
 }

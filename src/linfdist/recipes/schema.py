@@ -150,6 +150,9 @@ class Recipe(BaseModel):
     eps_train: Radius | None = Field(None, description="radius trained for, reached linearly over e1 (ibp)")
     ce_start: Positive | None = Field(None, description="lambda, weight of the cross-entropy during e1 (scaled_ce)")
     ce_end: Positive | None = Field(None, description="lambda after e2, reached geometrically (scaled_ce)")
+    scale_start: Positive = Field(
+        1.0, description="s at first, what the cross-entropy multiplies logits by; it is learned (scaled_ce)"
+    )
     box_threshold: Annotated[str, AfterValidator(_threshold)] | None = Field(
         None, description="t during e4, the margin aimed at in the worst case (hinge, scaled_ce)"
     )

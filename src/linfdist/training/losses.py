@@ -41,40 +41,39 @@ def clipped_hinge_loss(z: Tensor, y: Tensor, threshold: float) -> Tensor:
     return (shortfalls(z, y, threshold).amax(1) / threshold).clamp(0, 1).mean()
 
 
-BLOCK = 1 << 19  # elements at a time of the differences below
-
-
 class _Spread(torch.autograd.Function):
     """(w (M, H), half (B, H), y) -> Σ_h |w_jh - w_yh| half_h, (B, M).
 
-    The gradient is written by hand because the (B, M, H) differences are large when there are many classes: those of a
-    few images at a time stay in the cache.
+    Images of one label have the same differences, so these are made once per label, (M, H) at a time: all (B, M, H) of
+    them would be most of a step's work when there are many classes.
     """
 
     @staticmethod
     def forward(ctx: Any, w: Tensor, half: Tensor, y: Tensor) -> Tensor:
         ctx.save_for_backward(w, half, y)
-        parts = [
-            torch.bmm((w - w[labels, None]).abs_(), values[:, :, None])[:, :, 0]
-            for labels, values in _pieces(w, y, half)
-        ]
-        return torch.cat(parts)
+        spread = half.new_empty(len(y), len(w))
+        for label, images in _by_label(y):
+            spread[images] = half[images] @ (w - w[label]).abs_().T
+        return spread
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         w, half, y = ctx.saved_tensors
-        grad_w, grad_half = torch.zeros_like(w), []
-        for labels, values, g in _pieces(w, y, half, grad):
-            difference = w - w[labels, None]  # (b, M, H)
-            grad_half.append(torch.bmm(g[:, None], difference.abs())[:, 0])
-            push = difference.sign_().mul_(g[:, :, None]).mul_(values[:, None])
-            grad_w += push.sum(0)
-            grad_w.index_add_(0, labels, push.sum(1), alpha=-1)
-        return grad_w, torch.cat(grad_half), None
+        grad_w, grad_half = torch.zeros_like(w), torch.empty_like(half)
+        for label, images in _by_label(y):
+            difference, g = w - w[label], grad[images]
+            grad_half[images] = g @ difference.abs()
+            push = difference.sign_().mul_(g.T @ half[images])  # (M, H)
+            grad_w += push
+            grad_w[label] -= push.sum(0)
+        return grad_w, grad_half, None
 
 
-def _pieces(w: Tensor, *batch: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    return zip(*(each.split(max(1, BLOCK // w.numel())) for each in batch), strict=True)
+def _by_label(y: Tensor) -> Iterator[tuple[int, Tensor]]:
+    """Each label that occurs, with the places where it does."""
+    order = y.argsort(stable=True)
+    labels, counts = torch.unique_consecutive(y[order], return_counts=True)
+    return zip(labels.tolist(), order.split(counts.tolist()), strict=True)
 
 
 def worst_margins(head: Head, features: Tensor, y: Tensor, eps: float) -> Tensor:
@@ -163,7 +162,7 @@ class ScaledCE(LogitLoss):
 
     def __init__(self, recipe: Recipe, lipschitz: float) -> None:
         super().__init__(recipe, lipschitz)
-        self.scale = nn.Parameter(torch.ones(()))
+        self.scale = nn.Parameter(torch.tensor(recipe.scale_start))
 
     def of(self, z: Tensor, y: Tensor, threshold: float, state: State) -> Tensor:
         return clipped_hinge_loss(z, y, threshold) + state.loss["ce_weight"] * F.cross_entropy(self.scale * z, y)
