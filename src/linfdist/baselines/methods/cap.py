@@ -10,7 +10,7 @@ from ...models import PixelNet
 from ..margins import Bounds, check_bounds
 from ..parallel import by_parallel_lines
 from ..plan import Stage
-from .base import Method
+from .base import Method, at_half_width
 
 
 class CAP(Method):
@@ -25,6 +25,7 @@ class CAP(Method):
     title = "CAP"
     source = "Wong & Kolter, 2018"
     certified_by = ("box", "crown", "fast-lin")
+    settings = at_half_width(Method.settings)
 
     def __init__(self, draws: int = 32) -> None:
         if draws < 0:

@@ -7,7 +7,7 @@ from torch.nn.functional import cross_entropy
 from ...models import PixelNet
 from ..latent import Latent
 from ..plan import Stage
-from .base import Method
+from .base import Method, at_half_width
 
 MIX = 0.3  # of a stage: how long the losses of the stage before are mixed in
 STEEPER = 1.5  # the weight of stability grows so much from stage to stage
@@ -28,7 +28,7 @@ class COLT(Method):
     title = "COLT"
     source = "Balunović & Vechev, 2020"
     certified_by = ("box", "crown-ibp", "crown", "zonotope")
-    settings = tuple({**each, "width": 0.5} for each in Method.settings)  # a step costs some twenty times one of IBP
+    settings = at_half_width(Method.settings)
 
     def __init__(
         self, steps: int = 8, count: int = 50, growth: float = 1.1, stable: float = 0.005, sparse: float = 1e-5

@@ -7,6 +7,7 @@ from torch.nn.functional import cross_entropy
 from ...models import PixelNet
 from ..margins import Bounds
 from ..plan import Stage
+from .base import at_half_width
 from .ibp import IBP
 
 
@@ -22,7 +23,7 @@ class DiffAI(IBP):
     title = "DiffAI"
     source = "Mirman et al., 2018, 2019"
     certified_by = ("box", "crown-ibp", "crown", "zonotope")
-    settings = tuple({**each, "width": 0.5} for each in IBP.settings)  # a step costs some ten times one of IBP
+    settings = at_half_width(IBP.settings)
     through = "forward_zonotope"
 
     def __init__(self, terms: int = 32) -> None:

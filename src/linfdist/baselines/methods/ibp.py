@@ -1,7 +1,6 @@
 """Interval bound propagation (Gowal et al., 2018)."""
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 from torch.nn import Parameter
@@ -10,7 +9,7 @@ from torch.nn.functional import cross_entropy
 from ...models import PixelNet
 from ..margins import Bounds, check_bounds
 from ..plan import Stage
-from .base import Method
+from .base import Method, Settings
 
 
 class IBP(Method):
@@ -22,7 +21,7 @@ class IBP(Method):
     name = "ibp"
     title = "IBP"
     source = "Gowal et al., 2018"
-    settings: ClassVar[tuple[Mapping[str, Any], ...]] = (
+    settings: ClassVar[Settings] = (
         {"lr": 1e-3, "reach": 1.1},
         {"lr": 1e-3, "reach": 4 / 3},  # 0.4 for 0.3
         {"lr": 2e-3, "reach": 1.1, "kappa": (1.0, 0.0)},

@@ -9,6 +9,7 @@ from ...nn import Box, Forms
 from ...nn.forms import forms_of, lowest
 from ..margins import Bounds
 from ..plan import Stage
+from .base import at_half_width
 from .ibp import IBP
 
 
@@ -68,6 +69,7 @@ class PVT(IBP):
     name = "pvt"
     title = "PVT"
     source = "Dvijotham et al., 2018"
+    settings = at_half_width(IBP.settings)
     through = "pull_back"
 
     def __init__(self, hidden: int = 32) -> None:
