@@ -102,6 +102,13 @@ def test_a_setting_that_diverges_is_not_chosen_and_a_method_that_does_stops_nobo
     assert {row.method for row in read_compare_rows(tmp_path / "rows.jsonl")} == {"fake", "other"}
 
 
+def test_several_methods_are_told_apart_from_the_first_moment_on(contend):
+    _, told = contend(Fake("one"), Fake("two"))
+    assert told[0].startswith("2 methods, 16s of training in all")
+    assert told[1:3] == ["  One (one): about 1 s per epoch", "  Two (two): about 1 s per epoch"]
+    assert told[3] == "1 of 2: One (one)"
+
+
 def test_a_budget_that_is_too_small_says_what_is_needed(contend, tmp_path):
     fake = Fake()
     with pytest.raises(ValueError, match=r"budget = 1s: is too small for one epoch and 3 trials; .* fake 2s, late 2s"):

@@ -88,7 +88,8 @@ def _run_each(
             f"{len(bouts)} methods, {time_text(len(bouts) * terms.budget)} of training in all, and their evaluation; "
             "first, a few steps of each are timed"
         )
-    _check_budget([bout for bout in bouts if not (bout.folder / "model.safetensors").exists()], terms)
+    untrained = [bout for bout in bouts if not (bout.folder / "model.safetensors").exists()]
+    _check_budget(untrained, terms, tell if len(bouts) > 1 else lambda text: None)
     problems = []
     for number, bout in enumerate(bouts, start=1):
         tell(f"{number} of {len(bouts)}: {bout.contender.title} ({bout.contender.name})")
@@ -101,9 +102,12 @@ def _run_each(
         raise Diverged("; ".join(problems), 0)
 
 
-def _check_budget(bouts: Sequence[Bout], terms: Terms) -> None:
+def _check_budget(bouts: Sequence[Bout], terms: Terms, tell: Callable[[str], None]) -> None:
     """ValueError if somebody could not train for one epoch, or try a setting for a tenth of one."""
-    needs = {bout.contender.name: terms.needed(bout.pace(0)) for bout in bouts}
+    needs = {}
+    for bout in bouts:
+        needs[bout.contender.name] = terms.needed(bout.pace(0))
+        tell(f"  {bout.contender.title} ({bout.contender.name}): about {bout.pace(0):.3g} s per epoch")
     late = {name: needed for name, needed in needs.items() if needed > terms.budget}
     if late:
         each = ", ".join(f"{name} {rounded_up_time(needed)}" for name, needed in late.items())
