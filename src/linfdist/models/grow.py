@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from ..nn import Box, DistLinear, MeanShift, Stack
 from .base import PixelNet
@@ -14,22 +15,29 @@ from .dist_net import DistNet, DistNetMLP
 
 GROW = ("DistNet", "DistNetMLP", "ConvDistNetMLP")
 SMALLEST = 1e-30  # of what is divided by
-LEAD = 5.0  # nats, by which images lead on the average when a head is added
 HOW_WEIGHTS_ARE_DRAWN = {"identity_init"}  # the keys of a config that are no part of a network's shape
 
 
-def grow(network: PixelNet, config: Mapping[str, Any], noise: float = 0.0, images: Tensor | None = None) -> PixelNet:
+def grow(
+    network: PixelNet,
+    config: Mapping[str, Any],
+    noise: float = 0.0,
+    images: Tensor | None = None,
+    labels: Tensor | None = None,
+) -> PixelNet:
     """The network in the shape of `config`: with a head, deeper, wider, and with more neurons per class, as needed.
 
     It is in eval mode. ValueError if that is another network; TypeError for networks that cannot grow. noise: see
-    `deepen`, `widen` and `multiply_classes`. images: see `add_head`.
+    `deepen`, `widen` and `multiply_classes`. images, labels: see `add_head`.
     """
     for name in (network.config.get("class"), config.get("class")):
         if name not in GROW:
             raise TypeError(f"a {name or type(network).__name__} cannot grow: only {', '.join(GROW)} can")
     if (network.config["class"], config["class"]) == ("DistNet", "DistNetMLP"):
-        shallower = config["depth"] < network.config["depth"]
-        network = replace_last(network, config["head"]) if shallower else add_head(network, config["head"], images)
+        if config["depth"] < network.config["depth"]:
+            network = replace_last(network, config["head"])
+        else:
+            network = add_head(network, config["head"], images, labels)
     factor = _factor(network, config, "width")
     if factor > 1:
         network = widen(network, factor, noise)
@@ -57,7 +65,7 @@ def _factor(network: PixelNet, config: Mapping[str, Any], key: str) -> int:
 
 
 @torch.no_grad()
-def add_head(network: PixelNet, hidden: int, images: Tensor | None = None) -> PixelNet:
+def add_head(network: PixelNet, hidden: int, images: Tensor | None = None, labels: Tensor | None = None) -> PixelNet:
     """A network with a head that starts as the plain network: the same classes, with the same radii.
 
     The neurons of the last layer become the first ones of another hidden layer, whose other neurons pass features on.
@@ -65,9 +73,10 @@ def add_head(network: PixelNet, hidden: int, images: Tensor | None = None) -> Pi
     straight for all images of [0, 1]; logit c is this unit times a gain. The other units have random weights, and are
     not read out yet. As tanh is monotone, interval bounds of the head prove what the margin proves.
 
-    images: pixels (B, C, H, W), some of those to train on. From them come the running means of the new neurons, which
-    training mode replaces by those of a batch, and the gain: images are to lead by `LEAD` on the average, so that the
-    cross-entropy has something to tell them apart by. Without images, logits are about those of the plain network.
+    images: pixels (B, C, H, W), some of those to train on, for the running means of the new neurons, which training
+    mode replaces by those of a batch. labels: (B,), for the gain, which is that of the smallest cross-entropy: with
+    larger logits, images that are wrong would have most of the loss, and training would begin by spoiling the rest.
+    Without them, logits are about those of the plain network.
     """
     if not isinstance(network, DistNet) or network.config["depth"] < 2:
         raise TypeError("only a DistNet with hidden layers can get a head on top of its last layer")
@@ -107,11 +116,18 @@ def add_head(network: PixelNet, hidden: int, images: Tensor | None = None) -> Pi
     mean_of_class = torch.eye(classes).repeat_interleave(by_class[1], 1) / by_class[1]  # (classes, neurons)
     first.weight[:classes, neurons] = -slope * math.sqrt(first.in_features) * mean_of_class
     first.bias[:classes] = -slope * (offsets.unflatten(0, by_class).mean(1) + middle)
-    best = logits.topk(2, 1).values
-    gain = 1.0 if images is None else LEAD / max(float((best[:, 0] - best[:, 1]).mean()), SMALLEST)
+    gain = 1.0 if images is None or labels is None else _calibrated(logits, labels)
     second.weight.zero_()
     second.weight[:, :classes].fill_diagonal_(gain / slope * math.sqrt(second.in_features))
     return headed.eval()
+
+
+def _calibrated(logits: Tensor, labels: Tensor) -> float:
+    """The factor for the logits with the smallest cross-entropy, of those that make images lead by 0.01 to 100."""
+    best = logits.topk(2, 1).values
+    factors = torch.logspace(-2, 2, 81) / max(float((best[:, 0] - best[:, 1]).mean()), SMALLEST)
+    losses = torch.stack([cross_entropy(factor * logits, labels) for factor in factors])
+    return float(factors[losses.argmin()])
 
 
 @torch.no_grad()
