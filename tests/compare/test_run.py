@@ -46,7 +46,7 @@ def test_a_row_and_its_choice(contend):
     assert row.memory_mb is None or row.memory_mb > 10
     assert [round(epochs, 1) for epochs in fake.calls[:3]] == [0.6, 0.6, 0.6]  # 95 % of 8 s / 4 / 3
     assert row.epochs == fake.calls[3] > 6  # its pace is that of the trial: nearly nothing
-    assert told[0] == "1 of 1: Fake (fake)"
+    assert told[:2] == ["  Fake (fake): about 1 s per epoch", "1 of 1: Fake (fake)"]
 
 
 def test_nobody_takes_longer_than_the_others(contend, monkeypatch):
@@ -66,7 +66,7 @@ def test_nobody_takes_longer_than_the_others(contend, monkeypatch):
         3.8,
     ]  # 95 % of 8 s, at 1 s per epoch, held-out images aside; then at 2 s
     assert (row.epochs, row.seconds) == (fake.calls[1], pytest.approx(2 * fake.calls[1], abs=1e-3))
-    assert "longer than the others have" in told[1]
+    assert "longer than the others have" in told[2]
 
 
 @pytest.mark.parametrize("when", [1, 2, 4])
@@ -102,11 +102,21 @@ def test_a_setting_that_diverges_is_not_chosen_and_a_method_that_does_stops_nobo
     assert {row.method for row in read_compare_rows(tmp_path / "rows.jsonl")} == {"fake", "other"}
 
 
-def test_several_methods_are_told_apart_from_the_first_moment_on(contend):
-    _, told = contend(Fake("one"), Fake("two"))
+def test_a_pace_is_told_as_soon_as_it_is_measured(monkeypatch, tmp_path, digits):
+    """The first one is known before the second one is timed."""
+    told, fakes = [], {"one": Fake("one"), "two": Fake("two")}
+    monkeypatch.setattr("linfdist.compare.contenders.contenders", lambda: fakes)
+
+    def timed(contender, *_):
+        if contender.name == "two":
+            raise KeyboardInterrupt
+        return 1.0
+
+    monkeypatch.setattr("linfdist.compare.bout.seconds_per_epoch", timed)
+    with pytest.raises(KeyboardInterrupt):
+        run(Terms("digits", 8.0, limit=20), [], tmp_path, tmp_path / "rows.jsonl", digits, told.append)
     assert told[0].startswith("2 methods, 16s of training in all")
-    assert told[1:3] == ["  One (one): about 1 s per epoch", "  Two (two): about 1 s per epoch"]
-    assert told[3] == "1 of 2: One (one)"
+    assert told[1:] == ["  One (one): about 1 s per epoch"]
 
 
 def test_a_budget_that_is_too_small_says_what_is_needed(contend, tmp_path):

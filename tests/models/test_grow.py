@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy
 
 from linfdist import certify, data, recipes
 from linfdist.models import ConvDistNetMLP, DistNet, Mean, load
-from linfdist.models.grow import add_head, deepen, grow, multiply_classes, replace_last, widen
+from linfdist.models.grow import LEAD, add_head, deepen, grow, multiply_classes, replace_last, widen
 from linfdist.models.rounding import rounding_error
 from linfdist.training import train
 from linfdist.training.memory import train as train_in_memory
@@ -145,7 +145,7 @@ def test_a_head_starts_as_the_plain_network(digits, images, labels, changes):
     """The same classes and, by interval bounds, the same radii; in training mode too, where shifts are batch means."""
     network = train_in_memory("digits-quick", data.load("digits", "train", digits), settings=SMALL | changes)
     with torch.no_grad():
-        headed = add_head(network, 16, images, labels)
+        headed = add_head(network, 16, (images, labels))
         assert (headed.config["depth"], headed.config["head"]) == (network.config["depth"], 16)
         assert (headed(images).argmax(1) == network(images).argmax(1)).float().mean() > 0.999  # ties are rounded anew
         proof, plain = (certify(each, images, None, method="margin").radius for each in (headed, network))
@@ -155,6 +155,18 @@ def test_a_head_starts_as_the_plain_network(digits, images, labels, changes):
         assert loss < min(others)  # logits are about as large as is best; tanh bends
         batch = images[: len(images) // 2]
         assert (headed.train()(batch).argmax(1) == network.train()(batch).argmax(1)).float().mean() > 0.98
+
+
+def test_logits_of_a_head_are_as_sure_as_the_network_is_right(digits, images, labels):
+    """Where it is mostly wrong, the cross-entropy is that of a guess and no worse; where it is always right, there is
+    no best size, and images lead by `LEAD`.
+    """
+    network = train_in_memory("digits-quick", data.load("digits", "train", digits), settings=SMALL)
+    shuffled = labels[torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))]
+    with torch.no_grad():
+        assert float(cross_entropy(add_head(network, 16, (images, shuffled))(images), shuffled)) < math.log(10) + 0.01
+        best = add_head(network, 16, (images, network(images).argmax(1)))(images).topk(2, 1).values
+    assert float((best[:, 0] - best[:, 1]).mean()) == pytest.approx(LEAD, rel=0.3)  # tanh bends
 
 
 @torch.no_grad()

@@ -199,6 +199,7 @@ def test_epochs_and_a_phase_contradict_each_other():
     ("name", "setting"),
     [
         ("mnist-ce", "hinge_mean_weight=0.5"),
+        ("mnist", "scale_start=5"),
         ("mnist-ce", "weight_decay=0.1"),
         ("digits-quick", "pad_mode=edge"),
         ("cifar10-ablation-a", "p_end=100"),

@@ -6,16 +6,14 @@ of neurons are estimated from random combinations of the error terms (Li et al.,
 coefficients have a median size of Σ|terms|. An estimate proves nothing, and is for training alone.
 """
 
-import math
-
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from ..models import PixelNet
 from ..nn import Box, LipschitzModule, Zonotope
+from .cauchy import cauchy
 
-LARGEST = 1e6  # of random coefficients: the median does not depend on it
 STEP = 0.25  # of an attack, in error coefficients
 
 
@@ -30,7 +28,8 @@ class Latent:
         self.box = Box((x - eps).clamp(min=0.0), (x + eps).clamp(max=1.0))
         self.centre, self.reach = (self.box.upper + self.box.lower) / 2, (self.box.upper - self.box.lower) / 2
         self.bands: list[tuple[Tensor, Tensor]] = []
-        self.zonotope: Zonotope | None = None  # after the last bend
+        none = x.new_empty(len(x), 0, *x.shape[1:])
+        self.zonotope = Zonotope(self.centre, none, torch.zeros_like(x), count)  # combinations are its error terms
 
     def next_bounds(self) -> Box:
         """Estimate bounds of what the next layer that bends is given; at the first one, they are exact."""
@@ -39,8 +38,10 @@ class Latent:
     @torch.no_grad()
     def bend(self) -> None:
         """Push the zonotopes to the next bend and through it."""
+        if not self.bands:  # only now: who freezes no layer has no use for these draws
+            self.zonotope = self.zonotope._replace(terms=self.reach[:, None] * self._combinations(self.reach))
         pushed, layer = self._pushed(), self.layers[self.places[len(self.bands) + 1] - 1]
-        box = self._bounds(pushed) if self.bands else self._intervals()
+        box = self._bounds(pushed)
         slope, height = layer.band(box)
         terms = slope[:, None] * pushed.terms + (height / 2)[:, None] * self._combinations(height)
         self.zonotope = pushed._replace(centre=slope * pushed.centre + height / 2, terms=terms)
@@ -52,10 +53,7 @@ class Latent:
         return self.layers[self.places[len(self.bands)] : self.places[len(self.bands) + 1] - 1]
 
     def _pushed(self) -> Zonotope:
-        """The zonotopes at the next bend, with random combinations for error terms."""
-        if self.zonotope is None:  # drawn only now, as stages without a frozen layer have no use for them
-            drawn = self.reach[:, None] * self._combinations(self.reach)
-            self.zonotope = Zonotope(self.centre, drawn, torch.zeros_like(self.centre), self.count)
+        """The zonotopes at the next bend."""
         zonotope, box = self.zonotope, self.box
         for layer in self._between():
             zonotope, box = layer.forward_zonotope(zonotope, box), layer.bare_box(box)
@@ -68,10 +66,13 @@ class Latent:
             box = layer.bare_box(box)
         return box
 
-    def _bounds(self, zonotope: Zonotope) -> Box:
-        """The parts of these boxes where the zonotopes, as estimated, are."""
-        box, reach = self._intervals(), zonotope.terms.abs().median(dim=1).values
-        lower, upper = zonotope.centre - reach, zonotope.centre + reach
+    def _bounds(self, pushed: Zonotope) -> Box:
+        """The boxes at the next bend, cut down to the estimated reach of the zonotopes there."""
+        box = self._intervals()
+        if not self.bands:
+            return box
+        reach = pushed.terms.abs().median(dim=1).values
+        lower, upper = pushed.centre - reach, pushed.centre + reach
         return Box(torch.maximum(box.lower, lower), torch.minimum(box.upper, upper))
 
     def point(self, errors: list[Tensor]) -> Tensor:
@@ -109,6 +110,5 @@ class Latent:
             return self.point(errors)
 
     def _combinations(self, like: Tensor) -> Tensor:
-        """Cauchy coefficients (B, count, *shape): tangents of random angles, four times as fast as `cauchy_`."""
-        angles = torch.rand(len(like), self.count, *like.shape[1:], generator=self.generator).sub_(0.5).mul_(math.pi)
-        return angles.tan_().clamp_(-LARGEST, LARGEST).to(like)
+        """Random coefficients (B, count, *shape)."""
+        return cauchy((len(like), self.count, *like.shape[1:]), self.generator, like)

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from ..nn import Box, Stack
+from .cauchy import cauchy
 
 
 def by_parallel_lines(body: Stack, pixels: Box, draws: int = 0, generator: torch.Generator | None = None) -> list[Box]:
@@ -43,5 +44,4 @@ def _unknowns(reach: Tensor, draws: int, generator: torch.Generator | None) -> T
     """Coefficients (B, unknowns, *shape) of one unknown for each of reach (B, *shape), or `draws` sums of these."""
     if not draws:
         return torch.diag_embed(reach.flatten(1)).unflatten(2, reach.shape[1:])
-    weights = torch.empty(draws, *reach.shape[1:], dtype=reach.dtype).cauchy_(generator=generator)
-    return weights.to(reach.device) * reach[:, None]
+    return cauchy((draws, *reach.shape[1:]), generator, reach) * reach[:, None]

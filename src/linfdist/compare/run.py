@@ -88,8 +88,7 @@ def _run_each(
             f"{len(bouts)} methods, {time_text(len(bouts) * terms.budget)} of training in all, and their evaluation; "
             "first, a few steps of each are timed"
         )
-    untrained = [bout for bout in bouts if not (bout.folder / "model.safetensors").exists()]
-    _check_budget(untrained, terms, tell if len(bouts) > 1 else lambda text: None)
+    _check_budget([bout for bout in bouts if not (bout.folder / "model.safetensors").exists()], terms, tell)
     problems = []
     for number, bout in enumerate(bouts, start=1):
         tell(f"{number} of {len(bouts)}: {bout.contender.title} ({bout.contender.name})")
@@ -103,7 +102,9 @@ def _run_each(
 
 
 def _check_budget(bouts: Sequence[Bout], terms: Terms, tell: Callable[[str], None]) -> None:
-    """ValueError if somebody could not train for one epoch, or try a setting for a tenth of one."""
+    """Time each of them and tell its pace at once; ValueError if somebody could not train for one epoch, or try a
+    setting for a tenth of one.
+    """
     needs = {}
     for bout in bouts:
         needs[bout.contender.name] = terms.needed(bout.pace(0))

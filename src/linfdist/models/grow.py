@@ -15,6 +15,9 @@ from .dist_net import DistNet, DistNetMLP
 
 GROW = ("DistNet", "DistNetMLP", "ConvDistNetMLP")
 SMALLEST = 1e-30  # of what is divided by
+LEAD = (
+    5.0  # nats, by which images lead at most, on the average, when a head is added: where all are right, none is best
+)
 HOW_WEIGHTS_ARE_DRAWN = {"identity_init"}  # the keys of a config that are no part of a network's shape
 
 
@@ -22,13 +25,12 @@ def grow(
     network: PixelNet,
     config: Mapping[str, Any],
     noise: float = 0.0,
-    images: Tensor | None = None,
-    labels: Tensor | None = None,
+    samples: tuple[Tensor, Tensor] | None = None,
 ) -> PixelNet:
     """The network in the shape of `config`: with a head, deeper, wider, and with more neurons per class, as needed.
 
     It is in eval mode. ValueError if that is another network; TypeError for networks that cannot grow. noise: see
-    `deepen`, `widen` and `multiply_classes`. images, labels: see `add_head`.
+    `deepen`, `widen` and `multiply_classes`. samples: see `add_head`.
     """
     for name in (network.config.get("class"), config.get("class")):
         if name not in GROW:
@@ -37,7 +39,7 @@ def grow(
         if config["depth"] < network.config["depth"]:
             network = replace_last(network, config["head"])
         else:
-            network = add_head(network, config["head"], images, labels)
+            network = add_head(network, config["head"], samples)
     factor = _factor(network, config, "width")
     if factor > 1:
         network = widen(network, factor, noise)
@@ -65,7 +67,7 @@ def _factor(network: PixelNet, config: Mapping[str, Any], key: str) -> int:
 
 
 @torch.no_grad()
-def add_head(network: PixelNet, hidden: int, images: Tensor | None = None, labels: Tensor | None = None) -> PixelNet:
+def add_head(network: PixelNet, hidden: int, samples: tuple[Tensor, Tensor] | None = None) -> PixelNet:
     """A network with a head that starts as the plain network: the same classes, with the same radii.
 
     The neurons of the last layer become the first ones of another hidden layer, whose other neurons pass features on.
@@ -73,10 +75,10 @@ def add_head(network: PixelNet, hidden: int, images: Tensor | None = None, label
     straight for all images of [0, 1]; logit c is this unit times a gain. The other units have random weights, and are
     not read out yet. As tanh is monotone, interval bounds of the head prove what the margin proves.
 
-    images: pixels (B, C, H, W), some of those to train on, for the running means of the new neurons, which training
-    mode replaces by those of a batch. labels: (B,), for the gain, which is that of the smallest cross-entropy: with
-    larger logits, images that are wrong would have most of the loss, and training would begin by spoiling the rest.
-    Without them, logits are about those of the plain network.
+    samples: pixels (B, C, H, W) and labels (B,), some of those to train on. From them come the running means of the new
+    neurons, which training mode replaces by those of a batch, and the gain, which is that of the smallest
+    cross-entropy: with larger logits, images that are wrong would have most of the loss, and training would begin by
+    spoiling the rest. Without samples, logits are about those of the plain network.
     """
     if not isinstance(network, DistNet) or network.config["depth"] < 2:
         raise TypeError("only a DistNet with hidden layers can get a head on top of its last layer")
@@ -97,7 +99,7 @@ def add_head(network: PixelNet, hidden: int, images: Tensor | None = None, label
     neurons = slice(len(last.weight))
     added.weight[neurons] = last.weight
     whole = Box(last.weight.new_zeros(1, *network.shape), last.weight.new_ones(1, *network.shape))
-    x = (whole.lower + whole.upper) / 2 if images is None else images
+    x = (whole.lower + whole.upper) / 2 if samples is None else samples[0]
     with network.in_eval_mode():
         logits, lower, upper = network(x), *network.forward_box(whole)
         means = added(network.features(x)).mean(0)[neurons]
@@ -116,16 +118,16 @@ def add_head(network: PixelNet, hidden: int, images: Tensor | None = None, label
     mean_of_class = torch.eye(classes).repeat_interleave(by_class[1], 1) / by_class[1]  # (classes, neurons)
     first.weight[:classes, neurons] = -slope * math.sqrt(first.in_features) * mean_of_class
     first.bias[:classes] = -slope * (offsets.unflatten(0, by_class).mean(1) + middle)
-    gain = 1.0 if images is None or labels is None else _calibrated(logits, labels)
+    gain = 1.0 if samples is None else _calibrated(logits, samples[1])
     second.weight.zero_()
     second.weight[:, :classes].fill_diagonal_(gain / slope * math.sqrt(second.in_features))
     return headed.eval()
 
 
 def _calibrated(logits: Tensor, labels: Tensor) -> float:
-    """The factor for the logits with the smallest cross-entropy, of those that make images lead by 0.01 to 100."""
+    """The factor for the logits with the smallest cross-entropy, of those that make images lead by 0.01 to `LEAD`."""
     best = logits.topk(2, 1).values
-    factors = torch.logspace(-2, 2, 81) / max(float((best[:, 0] - best[:, 1]).mean()), SMALLEST)
+    factors = torch.logspace(-2, math.log10(LEAD), 55) / max(float((best[:, 0] - best[:, 1]).mean()), SMALLEST)
     losses = torch.stack([cross_entropy(factor * logits, labels) for factor in factors])
     return float(factors[losses.argmin()])
 

@@ -5,7 +5,7 @@ L before they meet logits or features. What a recipe must know of a loss is decl
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, cast
 
 import torch
@@ -45,22 +45,24 @@ class _Spread(torch.autograd.Function):
     """(w (M, H), half (B, H), y) -> Σ_h |w_jh - w_yh| half_h, (B, M).
 
     Images of one label have the same differences, so these are made once per label, (M, H) at a time: all (B, M, H) of
-    them would be most of a step's work when there are many classes.
+    them would be most of a step's work when there are many classes. The gradient is written by hand so that they are
+    made anew there: autograd would keep those of every label.
     """
 
     @staticmethod
     def forward(ctx: Any, w: Tensor, half: Tensor, y: Tensor) -> Tensor:
-        ctx.save_for_backward(w, half, y)
+        ctx.save_for_backward(w, half)
+        ctx.groups = _by_label(y)
         spread = half.new_empty(len(y), len(w))
-        for label, images in _by_label(y):
+        for label, images in ctx.groups:
             spread[images] = half[images] @ (w - w[label]).abs_().T
         return spread
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
-        w, half, y = ctx.saved_tensors
+        w, half = ctx.saved_tensors
         grad_w, grad_half = torch.zeros_like(w), torch.empty_like(half)
-        for label, images in _by_label(y):
+        for label, images in ctx.groups:
             difference, g = w - w[label], grad[images]
             grad_half[images] = g @ difference.abs()
             push = difference.sign_().mul_(g.T @ half[images])  # (M, H)
@@ -69,11 +71,11 @@ class _Spread(torch.autograd.Function):
         return grad_w, grad_half, None
 
 
-def _by_label(y: Tensor) -> Iterator[tuple[int, Tensor]]:
+def _by_label(y: Tensor) -> list[tuple[int, Tensor]]:
     """Each label that occurs, with the places where it does."""
     order = y.argsort(stable=True)
     labels, counts = torch.unique_consecutive(y[order], return_counts=True)
-    return zip(labels.tolist(), order.split(counts.tolist()), strict=True)
+    return list(zip(labels.tolist(), order.split(counts.tolist()), strict=True))
 
 
 def worst_margins(head: Head, features: Tensor, y: Tensor, eps: float) -> Tensor:

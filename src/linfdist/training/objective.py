@@ -26,16 +26,16 @@ def build_network(recipe: Recipe, info: Info) -> PixelNet:
     return from_config({"class": network.__name__, **given, **{key: getattr(recipe, key) for key in keys}})
 
 
-def start_network(recipe: Recipe, info: Info, images: Tensor, labels: Tensor) -> PixelNet:
+def start_network(recipe: Recipe, info: Info, samples: tuple[Tensor, Tensor]) -> PixelNet:
     """Return the network that training begins with: a fresh one, or the recipe's `start`, grown to its shape.
 
-    images, labels: pixels in [0, 1], some of those to train on.
+    samples: pixels in [0, 1] and labels, some of those to train on.
     """
     network = build_network(recipe, info)
     if recipe.start is None:
         return network
     try:
-        given = grow(load(find(recipe.start)), network.config, recipe.start_noise, images, labels)
+        given = grow(load(find(recipe.start)), network.config, recipe.start_noise, samples)
     except (TypeError, ValueError) as error:
         raise ValueError(f"start = {recipe.start!r} cannot become the recipe's network: {error}") from None
     network.load_state_dict(given.state_dict())

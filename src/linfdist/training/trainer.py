@@ -74,11 +74,8 @@ class Trainer:
 
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(recipe.seed)
-            if resumed:
-                self.network = build_network(recipe, info)
-            else:
-                few, their_labels = self.trained_on
-                self.network = start_network(recipe, info, as_pixels(few), their_labels)
+            few = (as_pixels(self.trained_on[0]), self.trained_on[1])
+            self.network = build_network(recipe, info) if resumed else start_network(recipe, info, few)
         self.average = Average(self.network, recipe.average)
         self.objective = Objective(recipe, self.network).to(self.workers.device)
         self.result = whole_network(recipe, self.network)  # which shares the weights of the network that is trained

@@ -16,7 +16,7 @@ Settings = tuple[Mapping[str, Any], ...]
 
 def at_half_width(settings: Settings) -> Settings:
     """The same settings with networks of half the width, for methods whose steps cost ten times those of IBP and more:
-    in the time that others have, they would not get through one epoch.
+    in the time that others have, they would hardly see each image once.
     """
     return tuple({**each, "width": 0.5} for each in settings)
 
