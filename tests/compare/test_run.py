@@ -46,7 +46,7 @@ def test_a_row_and_its_choice(contend):
     assert row.memory_mb is None or row.memory_mb > 10
     assert [round(epochs, 1) for epochs in fake.calls[:3]] == [0.6, 0.6, 0.6]  # 95 % of 8 s / 4 / 3
     assert row.epochs == fake.calls[3] > 6  # its pace is that of the trial: nearly nothing
-    assert told[:2] == ["  Fake (fake): about 1 s per epoch", "1 of 1: Fake (fake)"]
+    assert told[:2] == ["  Fake (fake): about 1s per epoch", "1 of 1: Fake (fake)"]
 
 
 def test_nobody_takes_longer_than_the_others(contend, monkeypatch):
@@ -116,7 +116,7 @@ def test_a_pace_is_told_as_soon_as_it_is_measured(monkeypatch, tmp_path, digits)
     with pytest.raises(KeyboardInterrupt):
         run(Terms("digits", 8.0, limit=20), [], tmp_path, tmp_path / "rows.jsonl", digits, told.append)
     assert told[0].startswith("2 methods, 16s of training in all")
-    assert told[1:] == ["  One (one): about 1 s per epoch"]
+    assert told[1:] == ["  One (one): about 1s per epoch"]
 
 
 def test_a_budget_that_is_too_small_says_what_is_needed(contend, tmp_path):

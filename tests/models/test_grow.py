@@ -246,6 +246,21 @@ def test_what_it_cannot_become_is_said(wanted, message):
         grow(network, {**network.config, **wanted})
 
 
+def test_other_classes_are_refused_before_labels_are_looked_at():
+    headed = {**add_head(small(), 16).config, "classes": 12}
+    with pytest.raises(ValueError, match="it has 10 classes, and cannot become one of 12"):
+        grow(small(), headed, samples=(torch.rand(3, 1, 8, 8), torch.tensor([0, 10, 11])))
+
+
+@torch.no_grad()
+def test_a_network_that_tells_nothing_apart_gets_a_finite_head():
+    same = small()
+    same.last.weight.zero_()
+    same.last.bias.zero_()
+    headed = add_head(same, 16, (torch.rand(3, 1, 8, 8), torch.tensor([0, 1, 2])))
+    assert max(float(each.abs().max()) for each in headed.head.parameters()) < 1e3
+
+
 def test_networks_that_cannot_grow():
     network = small()
     with pytest.raises(TypeError, match="a Mean cannot grow: only DistNet, DistNetMLP, ConvDistNetMLP can"):

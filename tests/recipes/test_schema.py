@@ -157,6 +157,7 @@ def test_the_loss_can_be_exchanged_as_a_whole():
         ("width=0", "width = '0': must be at least 1 (neurons"),
         ("width=10.5", "width = '10.5': must be a whole number"),
         ("beta1=1", "beta1 = '1': must be less than 1"),
+        ("scale_start=1e39", "scale_start = '1e39': must be at most 1000"),
         ("hinge_mean_weight=2", "hinge_mean_weight = '2': must be at most 1"),
         ("lr=fast", "lr = 'fast': must be a number"),
         ("lr=inf", "lr = 'inf': must be finite"),

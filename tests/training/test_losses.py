@@ -12,7 +12,6 @@ from linfdist.data import info
 from linfdist.nn import Head
 from linfdist.training.losses import (
     LOSSES,
-    _Spread,
     clipped_hinge_loss,
     hinge_loss,
     ibp_loss,
@@ -21,6 +20,7 @@ from linfdist.training.losses import (
 )
 from linfdist.training.objective import Objective, build_network
 from linfdist.training.schedule import state_at
+from linfdist.training.spread import spread
 
 # t = 2; m by hand:      (0, 1, -1)        (-0.5, 0, 3)       (0, -3, -2)
 Z = torch.tensor([[3.0, 2.0, 0.0], [0.0, 2.5, 3.5], [5.0, 0.0, 1.0]], dtype=torch.float64)
@@ -154,8 +154,8 @@ def test_spread_is_its_definition(labels):
     half = torch.rand(len(labels), 3, dtype=torch.float64, requires_grad=True)
     y = torch.tensor(labels, dtype=torch.int64)
     expected = torch.einsum("bmh,bh->bm", (w[None] - w[y][:, None]).abs(), half)
-    torch.testing.assert_close(_Spread.apply(w, half, y), expected)
-    assert torch.autograd.gradcheck(lambda w, half: _Spread.apply(w, half, y), (w, half))
+    torch.testing.assert_close(spread(w, half, y), expected)
+    assert torch.autograd.gradcheck(lambda w, half: spread(w, half, y), (w, half))
 
 
 def test_the_scale_starts_where_the_recipe_says():

@@ -108,7 +108,7 @@ def _check_budget(bouts: Sequence[Bout], terms: Terms, tell: Callable[[str], Non
     needs = {}
     for bout in bouts:
         needs[bout.contender.name] = terms.needed(bout.pace(0))
-        tell(f"  {bout.contender.title} ({bout.contender.name}): about {bout.pace(0):.3g} s per epoch")
+        tell(f"  {bout.contender.title} ({bout.contender.name}): about {rounded_up_time(bout.pace(0))} per epoch")
     late = {name: needed for name, needed in needs.items() if needed > terms.budget}
     if late:
         each = ", ".join(f"{name} {rounded_up_time(needed)}" for name, needed in late.items())

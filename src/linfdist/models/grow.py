@@ -35,6 +35,8 @@ def grow(
     for name in (network.config.get("class"), config.get("class")):
         if name not in GROW:
             raise TypeError(f"a {name or type(network).__name__} cannot grow: only {', '.join(GROW)} can")
+    if network.config["classes"] != config["classes"]:
+        raise ValueError(f"it has {network.config['classes']} classes, and cannot become one of {config['classes']}")
     if (network.config["class"], config["class"]) == ("DistNet", "DistNetMLP"):
         if config["depth"] < network.config["depth"]:
             network = replace_last(network, config["head"])
@@ -127,7 +129,10 @@ def add_head(network: PixelNet, hidden: int, samples: tuple[Tensor, Tensor] | No
 def _calibrated(logits: Tensor, labels: Tensor) -> float:
     """The factor for the logits with the smallest cross-entropy, of those that make images lead by 0.01 to `LEAD`."""
     best = logits.topk(2, 1).values
-    factors = torch.logspace(-2, math.log10(LEAD), 55) / max(float((best[:, 0] - best[:, 1]).mean()), SMALLEST)
+    lead = float((best[:, 0] - best[:, 1]).mean())
+    if not SMALLEST < lead < math.inf:
+        return 1.0  # there is nothing to tell classes apart by
+    factors = torch.logspace(-2, math.log10(LEAD), 55) / lead
     losses = torch.stack([cross_entropy(factor * logits, labels) for factor in factors])
     return float(factors[losses.argmin()])
 

@@ -33,5 +33,7 @@ def command(recipe: Recipe) -> str:
     RecipeError if there is no namesake: then training needs the recipe's own file.
     """
     load(recipe.name)
-    given = (shlex.quote(setting(key, value)) for key, value in changes(recipe).items())
+    idle = recipe.idle()  # what has no effect would be refused, unless it is to be removed
+    needed = ((key, value) for key, value in changes(recipe).items() if value is None or key not in idle)
+    given = (shlex.quote(setting(key, value)) for key, value in needed)
     return " ".join(["linfdist train", recipe.name, *(f"--set {each}" for each in given)])

@@ -150,8 +150,11 @@ class Recipe(BaseModel):
     eps_train: Radius | None = Field(None, description="radius trained for, reached linearly over e1 (ibp)")
     ce_start: Positive | None = Field(None, description="lambda, weight of the cross-entropy during e1 (scaled_ce)")
     ce_end: Positive | None = Field(None, description="lambda after e2, reached geometrically (scaled_ce)")
-    scale_start: Positive = Field(
-        1.0, description="s at first, by which logits are multiplied for the cross-entropy; it is learned (scaled_ce)"
+    scale_start: float = Field(
+        1.0,
+        ge=1e-3,
+        le=1e3,
+        description="s at first, by which logits are multiplied for the cross-entropy; it is learned (scaled_ce)",
     )
     box_threshold: Annotated[str, AfterValidator(_threshold)] | None = Field(
         None, description="t during e4, the margin aimed at in the worst case (hinge, scaled_ce)"

@@ -6,7 +6,7 @@ L before they meet logits or features. What a recipe must know of a loss is decl
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, cast
+from typing import ClassVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +16,7 @@ from ..models import DistNet, PixelNet
 from ..nn import Box, Head
 from ..recipes import Recipe
 from .schedule import State
+from .spread import spread
 
 
 def shortfalls(z: Tensor, y: Tensor, threshold: float) -> Tensor:
@@ -41,43 +42,6 @@ def clipped_hinge_loss(z: Tensor, y: Tensor, threshold: float) -> Tensor:
     return (shortfalls(z, y, threshold).amax(1) / threshold).clamp(0, 1).mean()
 
 
-class _Spread(torch.autograd.Function):
-    """(w (M, H), half (B, H), y) -> Σ_h |w_jh - w_yh| half_h, (B, M).
-
-    Images of one label have the same differences, so these are made once per label, (M, H) at a time: all (B, M, H) of
-    them would be most of a step's work when there are many classes. The gradient is written by hand so that they are
-    made anew there: autograd would keep those of every label.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, w: Tensor, half: Tensor, y: Tensor) -> Tensor:
-        ctx.save_for_backward(w, half)
-        ctx.groups = _by_label(y)
-        spread = half.new_empty(len(y), len(w))
-        for label, images in ctx.groups:
-            spread[images] = half[images] @ (w - w[label]).abs_().T
-        return spread
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
-        w, half = ctx.saved_tensors
-        grad_w, grad_half = torch.zeros_like(w), torch.empty_like(half)
-        for label, images in ctx.groups:
-            difference, g = w - w[label], grad[images]
-            grad_half[images] = g @ difference.abs()
-            push = difference.sign_().mul_(g.T @ half[images])  # (M, H)
-            grad_w += push
-            grad_w[label] -= push.sum(0)
-        return grad_w, grad_half, None
-
-
-def _by_label(y: Tensor) -> list[tuple[int, Tensor]]:
-    """Each label that occurs, with the places where it does."""
-    order = y.argsort(stable=True)
-    labels, counts = torch.unique_consecutive(y[order], return_counts=True)
-    return list(zip(labels.tolist(), order.split(counts.tolist()), strict=True))
-
-
 def worst_margins(head: Head, features: Tensor, y: Tensor, eps: float) -> Tensor:
     """Return upper bounds of z_j - z_y while each feature moves by ±eps: (B, M), 0 at the label.
 
@@ -89,7 +53,7 @@ def worst_margins(head: Head, features: Tensor, y: Tensor, eps: float) -> Tensor
     upper, lower = torch.tanh(centre + radius), torch.tanh(centre - radius)
     mid, half = (upper + lower) / 2, (upper - lower) / 2
     z = F.linear(mid, second, head.output.bias)  # (B, M)
-    return z - z.gather(1, y[:, None]) + _Spread.apply(second, half, y)
+    return z - z.gather(1, y[:, None]) + spread(second, half, y)
 
 
 def ibp_loss(head: Head, features: Tensor, z: Tensor, y: Tensor, eps: float, kappa: float) -> Tensor:

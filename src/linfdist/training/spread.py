@@ -1,0 +1,61 @@
+"""Σ_h |w_jh - w_yh| r_h: how far apart the outputs of two classes can move while their inputs move by ±r."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+# Operations of their own, so that torch.compile takes them as they are: how many labels a batch has is known only then.
+
+
+@torch.library.custom_op("linfdist::spread", mutates_args=())
+def spread(w: Tensor, half: Tensor, y: Tensor) -> Tensor:
+    """Σ_h |w_jh - w_yh| half_h for all classes j: w (M, H), half (B, H), labels y (B,) -> (B, M).
+
+    Images of one label have the same differences, so these are made once per label, (M, H) at a time: all (B, M, H) of
+    them would be most of a training step's work when there are many classes. The gradient makes them anew.
+    """
+    result = half.new_empty(len(y), len(w))
+    for label, images in _by_label(y):
+        result[images] = half[images] @ (w - w[label]).abs_().T
+    return result
+
+
+@torch.library.custom_op("linfdist::spread_gradients", mutates_args=())
+def _gradients(w: Tensor, half: Tensor, y: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+    grad_w, grad_half = torch.zeros_like(w), torch.empty_like(half)
+    for label, images in _by_label(y):
+        difference, g = w - w[label], grad[images]
+        grad_half[images] = g @ difference.abs()
+        push = difference.sign_().mul_(g.T @ half[images])  # (M, H)
+        grad_w += push
+        grad_w[label] -= push.sum(0)
+    return grad_w, grad_half
+
+
+def _by_label(y: Tensor) -> list[tuple[int, Tensor]]:
+    """Each label that occurs, with the places where it does."""
+    order = y.argsort(stable=True)
+    labels, counts = torch.unique_consecutive(y[order], return_counts=True)
+    return list(zip(labels.tolist(), order.split(counts.tolist()), strict=True))
+
+
+@spread.register_fake
+def _(w: Tensor, half: Tensor, y: Tensor) -> Tensor:
+    return half.new_empty(len(y), len(w))
+
+
+@_gradients.register_fake
+def _(w: Tensor, half: Tensor, y: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(w), torch.empty_like(half)
+
+
+def _save(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+    return *_gradients(*ctx.saved_tensors, grad), None
+
+
+spread.register_autograd(_backward, setup_context=_save)
