@@ -218,7 +218,7 @@ def test_torchrun(run, digits, call, tmp_path):
 
 
 def test_ctrl_c(run, digits, tmp_path):
-    command = ["evaluate", run, "--data-dir", digits, "--attack", "pgd", "--batch", 1, "--out", tmp_path]
+    command = ["evaluate", run, "--data-dir", digits, "--attack", "strong", "--batch", 1, "--out", tmp_path]
     process = start("-m", "linfdist", *command)
     part, end = tmp_path / "rows.jsonl.part", time.monotonic() + 60
     while not (part.exists() and part.read_bytes().count(b"\n") > 2) and time.monotonic() < end:
