@@ -15,9 +15,7 @@ from .dist_net import DistNet, DistNetMLP
 
 GROW = ("DistNet", "DistNetMLP", "ConvDistNetMLP")
 SMALLEST = 1e-30  # of what is divided by
-LEAD = (
-    5.0  # nats, by which images lead at most, on the average, when a head is added: where all are right, none is best
-)
+LEAD = 5.0  # nats, by which images lead at most, on the average, when a head is added: if all are right, more is better
 HOW_WEIGHTS_ARE_DRAWN = {"identity_init"}  # the keys of a config that are no part of a network's shape
 
 
