@@ -15,7 +15,7 @@ NOTE = "Numbers of cited methods are those of [the comparison](compare.md#side-b
 def page(root: Path, peers: Sequence[CompareRow]) -> str:
     """Write the page on other methods with its tables of measured rows as they should be."""
     parts = []
-    if peers:
+    if any(len(rows) > 1 for rows in groups(peers)):
         light = "![Certified accuracy against training time](images/compare.png)"
         parts = [f"{light}\n\n[The same on dark](images/compare-dark.png)."]
     for rows in groups(peers):
@@ -29,8 +29,9 @@ def page(root: Path, peers: Sequence[CompareRow]) -> str:
 
 
 def pictures(peers: Sequence[CompareRow]) -> dict[str, bytes]:
-    """Draw the picture, by the names of its two files; none without rows."""
-    if not peers:
+    """Draw the picture, by the names of its two files; none where nothing is side by side."""
+    several = {title(rows): rows for rows in groups(peers) if len(rows) > 1}
+    if not several:
         return {}
-    drawn = chart({title(rows): rows for rows in groups(peers)})
+    drawn = chart(several)
     return {"compare": drawn.light, "compare-dark": drawn.dark}
