@@ -60,7 +60,9 @@ def test_the_page_and_its_picture(make_row, tmp_path):
     assert compared.pictures([]) == {}
     text = compared.page(tmp_path, [make_row()])
     assert "| IBP | 85.99 | 91.79 | 97.00 | 97.88 | 90.01 | 89.00 |" in text
-    assert "](images/compare.png)" in text
+    assert "](images/compare.png)" not in text  # one method alone is a row of a table, and no picture
+    assert compared.pictures([make_row()]) == {}
+    assert "](images/compare.png)" in compared.page(tmp_path, [make_row(), make_row("cap", "CAP")])
     rows = [make_row(), make_row("natural", "Natural training", certified=0.0, trials=[]), make_row("dist", "ℓ∞-dist")]
     drawn = chart({"one": rows, "two": rows[:1]})
     assert drawn.light.startswith(b"\x89PNG")
