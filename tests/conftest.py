@@ -1,6 +1,7 @@
 """What all tests share: one seed, one hypothesis profile, a backend to run on."""
 
 import os
+import signal
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,10 @@ os.environ.setdefault("TRITON_INTERPRET", "1")
 
 # Compiled code must not outlive the code it was compiled from: a stale cache could hide a bug.
 os.environ.setdefault("TORCHINDUCTOR_FORCE_DISABLE_CACHES", "1")
+
+# A shell's background job ignores Ctrl-C, and so would the processes that tests start and stop.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("repeatable", derandomize=True, deadline=None, database=None, max_examples=40)
 settings.load_profile("repeatable")
