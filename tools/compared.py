@@ -5,7 +5,7 @@ from pathlib import Path
 
 from linfdist.compare.rows import CompareRow
 from linfdist.report.compared import chart
-from linfdist.reproduce.peers import accuracy_table, cost_table, groups, stated, title
+from linfdist.reproduce.peers import accuracy_table, cost_table, groups, panels, stated, title
 
 from .markdown import as_markdown, fill
 
@@ -15,7 +15,7 @@ NOTE = "Numbers of cited methods are those of [the comparison](compare.md#side-b
 def page(root: Path, peers: Sequence[CompareRow]) -> str:
     """Write the page on other methods with its tables of measured rows as they should be."""
     parts = []
-    if any(len(rows) > 1 for rows in groups(peers)):
+    if _several(peers):
         light = "![Certified accuracy against training time](images/compare.png)"
         parts = [f"{light}\n\n[The same on dark](images/compare-dark.png)."]
     for rows in groups(peers):
@@ -30,8 +30,13 @@ def page(root: Path, peers: Sequence[CompareRow]) -> str:
 
 def pictures(peers: Sequence[CompareRow]) -> dict[str, bytes]:
     """Draw the picture, by the names of its two files; none where nothing is side by side."""
-    several = {title(rows): rows for rows in groups(peers) if len(rows) > 1}
+    several = _several(peers)
     if not several:
         return {}
     drawn = chart(several)
     return {"compare": drawn.light, "compare-dark": drawn.dark}
+
+
+def _several(peers: Sequence[CompareRow]) -> list[tuple[str, list[CompareRow]]]:
+    """The panels that have several methods."""
+    return [(title, rows) for title, rows in panels(peers) if len({row.method for row in rows}) > 1]

@@ -7,7 +7,7 @@ from linfdist.compare.rows import CompareRow, read_compare_rows
 from linfdist.records import append_records
 from linfdist.report.compared import chart
 from linfdist.reproduce.compare import compare
-from linfdist.reproduce.peers import accuracy_table, cost_table, groups, stated
+from linfdist.reproduce.peers import accuracy_table, cost_table, groups, panels, stated
 from tools import compared
 
 
@@ -64,11 +64,26 @@ def test_the_page_and_its_picture(make_row, tmp_path):
     assert compared.pictures([make_row()]) == {}
     assert "](images/compare.png)" in compared.page(tmp_path, [make_row(), make_row("cap", "CAP")])
     rows = [make_row(), make_row("natural", "Natural training", certified=0.0, trials=[]), make_row("dist", "ℓ∞-dist")]
-    drawn = chart({"one": rows, "two": rows[:1]})
+    drawn = chart([("one", rows), ("two", rows[:1])])
     assert drawn.light.startswith(b"\x89PNG")
     assert drawn.light != drawn.dark
     axes = plots.compared([make_row(seconds=241.0, trials=[]), make_row(seconds=304.0, trials=[])])
     first, last = axes.get_xlim()
     assert {200, 500} <= {tick for tick in axes.get_xticks() if first < tick < last}  # a decade alone would have none
     with pytest.raises(ValueError, match="nothing to draw"):
-        chart({"one": []})
+        chart([("one", [])])
+
+
+def test_a_picture_joins_the_budgets_of_a_method(make_row):
+    short, long = make_row(budget=60.0, seconds=45.0, trials=[]), make_row(trials=[])
+    rows = [long, make_row("cap", "CAP", trials=[], certified=10.0), short]
+    others = [make_row(recipe="89abcdef"), make_row(n=50), make_row(data="cifar10", eps="8/255")]
+    found = panels([*rows, *others])  # rows that cannot be compared are in pictures of their own
+    assert found[0] == ("mnist, ε = 0.3, 1,000 test images", rows)
+    assert found[1:] == [
+        ("mnist, ε = 0.3, 1,000 test images", others[:1]),
+        ("mnist, ε = 0.3, 50 test images", others[1:2]),
+        ("cifar10, ε = 8/255, 1,000 test images", others[2:]),
+    ]
+    lines = plots.compared(rows).get_lines()
+    assert [list(line.get_xdata()) for line in lines if len(line.get_xdata()) == 2][1] == [45.0, 890.1]

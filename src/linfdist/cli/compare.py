@@ -7,12 +7,12 @@ import typer
 from rich.console import Console
 
 from linfdist.compare.contenders import chosen
-from linfdist.compare.rows import CompareRow
+from linfdist.compare.rows import CompareRow, read_compare_rows
 from linfdist.compare.run import run
 from linfdist.compare.terms import DATA, TRIALS, TRIALS_SHARE, Terms, parse_budget
 from linfdist.files import write_atomically
 from linfdist.report.compared import chart
-from linfdist.reproduce.peers import accuracy_table, cost_table, stated, title
+from linfdist.reproduce.peers import accuracy_table, cost_table, panels, stated
 from linfdist.runs import ROWS
 
 from .boundary import checking, say
@@ -57,17 +57,18 @@ def compare(
     names = [name.strip() for name in (methods or "").split(",") if name.strip()]
     with checking("--methods or --trials"):
         chosen(names, trials)
-    rows = run(terms, names, out, rows_file or out / ROWS, data_dir, say, show=True)
+    kept = rows_file or out / ROWS
+    rows = run(terms, names, out, kept, data_dir, say, show=True)
     for table in (accuracy_table(rows), cost_table(rows)):
         Console().print(show(table))
     say(stated(rows))
-    _draw(rows, out / terms.name)
+    _draw([panel for panel in panels(read_compare_rows(kept)) if rows[0] in panel[1]], out / terms.name)
 
 
-def _draw(rows: list[CompareRow], folder: Path) -> None:
+def _draw(shown: list[tuple[str, list[CompareRow]]], folder: Path) -> None:
     """Draw the picture, for white and for dark pages; say what is missing if that cannot be done."""
     try:
-        drawn = chart({title(rows): rows})
+        drawn = chart(shown)
     except ImportError as error:
         say(f"no picture: {error}")
         return

@@ -1,6 +1,6 @@
 """Rows of `linfdist compare` as tables, beside the published numbers of the same methods."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 from ..compare.rows import CompareRow, setting_in_words
 from ..compare.terms import time_text
@@ -14,14 +14,23 @@ _COST = ("method", "seconds", "epochs", "seconds, per epoch", "MB", "certify, ms
 
 def groups(rows: Sequence[CompareRow]) -> list[list[CompareRow]]:
     """The rows of each comparison: of one data set, budget, number of trials, seed and number of images."""
-    keys = [(row.data, row.budget, row.tried, row.seed, row.n) for row in rows]
-    return [[row for row, mine in zip(rows, keys, strict=True) if mine == key] for key in dict.fromkeys(keys)]
+    return _alike(rows, lambda row: (row.data, row.budget, row.tried, row.seed, row.n))
+
+
+def panels(rows: Sequence[CompareRow]) -> list[tuple[str, list[CompareRow]]]:
+    """The rows that one picture can show together, with its title: of one recipe and test images, of all budgets."""
+    together = _alike(rows, lambda row: (row.data, row.recipe, row.n))
+    return [(f"{question(few[0])}, {few[0].n:,} test images", few) for few in together]
+
+
+def question(row: CompareRow) -> str:
+    """What was to be proved."""
+    return f"{row.data}, ε = {row.eps}"
 
 
 def title(rows: Sequence[CompareRow]) -> str:
     """Name a comparison."""
-    first = rows[0]
-    return f"{first.data}, ε = {first.eps}, {time_text(first.budget)} for each"
+    return f"{question(rows[0])}, {time_text(rows[0].budget)} for each"
 
 
 def accuracy_table(rows: Sequence[CompareRow]) -> ComparedTable:
@@ -56,6 +65,13 @@ def stated(rows: Sequence[CompareRow]) -> str:
     machines = "; ".join(dict.fromkeys(f"{row.machine}, {_threads(row.threads)}" for row in rows))
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
     return f"{time_text(first.budget)} of training for each, {trials}; seed {first.seed}; {machines}; {when}."
+
+
+def _alike(rows: Sequence[CompareRow], of: Callable[[CompareRow], Hashable]) -> list[list[CompareRow]]:
+    found: dict[Hashable, list[CompareRow]] = {}
+    for row in rows:
+        found.setdefault(of(row), []).append(row)
+    return list(found.values())
 
 
 def _threads(count: int) -> str:
