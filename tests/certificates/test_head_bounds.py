@@ -131,7 +131,7 @@ def test_crown_is_asked_where_it_can_help(monkeypatch):
         return crown(self, hidden, best, row, other)
 
     monkeypatch.setattr(HeadBounds, "crown", count)
-    proved = bounds.proves(box, best)
+    proved = head.bounds()(box, best, 0.0)
     assert torch.equal(proved, (both > 0).all(1))
     assert proved.sum() > (ibp > 0).all(1).sum() > 0
     saved = both.gather(1, ibp.argmin(1, keepdim=True))[:, 0] > 0
@@ -229,7 +229,7 @@ def test_by_hand():
     bounds = differences(head, box, torch.tensor([0, 1]))
     assert bounds[0].tolist() == [math.inf, pytest.approx(0.5, abs=1e-5)]
     assert bounds[1].tolist() == [pytest.approx(-0.5 - 2 * math.tanh(1), abs=1e-5), math.inf]
-    assert head.head_bounds().proves(box, torch.tensor([0, 1])).tolist() == [True, False]
+    assert head.bounds()(box, torch.tensor([0, 1]), 0.0).tolist() == [True, False]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 1e30])

@@ -135,11 +135,19 @@ class MeanLogits(Readout):
         """Both logits of a difference are means that may be rounded by the slack, in any order of summation."""
         dtype = self.networks[0].any_tensor.dtype
         size = torch.stack([each.size for each in found]).mean(0)  # (b,)
-        leads = torch.stack([each.apart for each in found])  # (members · views, b, classes)
         slack = mean_slack(size, len(found), dtype) + FLUSHED * torch.finfo(dtype).tiny + off  # (b,)
-        own = 2.0**-50 * (len(found) + 2) * leads.abs().mean(0)
-        apart = leads.mean(0) - own - 2 * slack[:, None]
-        return Lead(apart.where(apart.isfinite(), -torch.inf).scatter(1, best[:, None], torch.inf), size + slack)
+
+        def mean(leads: list[Tensor]) -> Tensor:
+            every = torch.stack(leads)  # (members · views, b, classes)
+            own = 2.0**-50 * (len(leads) + 2) * every.abs().mean(0)
+            apart = every.mean(0) - own - 2 * slack[:, None]
+            return apart.where(apart.isfinite(), -torch.inf).scatter(1, best[:, None], torch.inf)
+
+        def closer(wanted: Tensor) -> Tensor:
+            return mean([each.apart if each.closer is None else each.closer(wanted) for each in found])
+
+        costly = any(each.closer is not None for each in found)
+        return Lead(mean([each.apart for each in found]), size + slack, closer if costly else None)
 
     def _pixels(self, box: Box) -> Box:
         """The images of [0, 1] in a box of pixels (b, C·H·W), its ends rounded outwards to the members' precision."""

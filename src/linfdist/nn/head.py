@@ -7,7 +7,7 @@ from torch import Tensor
 from .base import Box, Graph, Shape
 from .head_bounds import HeadBounds
 from .products import check_products
-from .readout import Lead, Leads, Proves, Readout
+from .readout import Leads, Proves, Readout, by_leads
 from .rounding import UP, largest
 from .scaled_linear import ScaledLinear
 
@@ -39,20 +39,11 @@ class Head(Readout):
         return HeadBounds(first.weight.dtype, first.scaled_weight(), first.bias, second.scaled_weight(), second.bias)
 
     def bounds(self) -> Proves:
-        own = self.head_bounds()
-
-        def proves(box: Box, best: Tensor, off: float) -> Tensor:
-            return own.proves(_moved_apart(box, off), best)
-
-        return proves
+        return by_leads(self.leads())
 
     def leads(self) -> Leads:
         own = self.head_bounds()
-
-        def leads(box: Box, best: Tensor, off: float) -> Lead:
-            return Lead(*own.leads(_moved_apart(box, off), best))
-
-        return leads
+        return lambda box, best, off: own.leads(_moved_apart(box, off), best)
 
     def terms(self, shape: Shape) -> int:
         return self.hidden.weight.numel() + self.output.weight.numel()

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from .base import Box
+from .readout import Lead
 from .rounding import gamma
 from .tanh_lines import Lines, tanh_lines
 
@@ -42,33 +43,21 @@ class HeadBounds:
         self.w1, self.b1, self.w2, self.b2 = (each.detach().double() for each in (w1, b1, w2, b2))
         self.abs_w1, self.abs_w2 = self.w1.abs(), self.w2.abs()
 
-    def proves(self, features: Box, best: Tensor) -> Tensor:
-        """(b,) bool: class best[k] has the largest computed logit, without a tie, for all features of the k-th box.
-
-        features (b, F) float64, best (b,). CROWN is asked only where IBP has failed, and first about the worst class.
-        """
-        hidden = self.hidden(features)
-        bounds = self.ibp(hidden, best)
-        row = (bounds <= 0).any(1).nonzero()[:, 0]
-        worst = bounds[row].argmin(1)
-        bounds[row, worst] = self.crown(hidden, best, row, worst)
-        hopeful = row[bounds[row, worst] > 0]
-        place, other = (bounds[hopeful] <= 0).nonzero().unbind(1)
-        bounds[hopeful[place], other] = self.crown(hidden, best, hopeful[place], other)
-        return (bounds > 0).all(1)
-
-    def leads(self, features: Box, best: Tensor) -> tuple[Tensor, Tensor]:
-        """Lower bounds (b, classes) of z[best] − z[j], the better of IBP and CROWN for each, and (b,) of all |z|.
-
-        See `Lead`. features (b, F) float64, best (b,).
+    def leads(self, features: Box, best: Tensor) -> Lead:
+        """By how much class best[k] leads for all features of the k-th box: by IBP, and closer by CROWN where it is
+        better. features (b, F) float64, best (b,).
         """
         hidden = self.hidden(features)
         apart = self.ibp(hidden, best)
-        row, other = (apart < torch.inf).nonzero().unbind(1)
-        apart[row, other] = torch.maximum(apart[row, other], self.crown(hidden, best, row, other))
+
+        def closer(wanted: Tensor) -> Tensor:
+            row, other = (wanted & (apart < torch.inf)).nonzero().unbind(1)
+            better = torch.maximum(apart[row, other], self.crown(hidden, best, row, other))
+            return apart.index_put((row, other), better)
+
         furthest = torch.maximum(hidden.low.abs(), hidden.high.abs())
         size = furthest @ self.abs_w2.T + self.b2.abs() + hidden.output_slack  # (b, classes)
-        return apart, size.amax(1)
+        return Lead(apart, size.amax(1), closer)
 
     def hidden(self, features: Box) -> Hidden:
         lower, upper = features
