@@ -14,6 +14,7 @@ from linfdist.training.losses import (
     LOSSES,
     clipped_hinge_loss,
     hinge_loss,
+    ibp_hinge_loss,
     ibp_loss,
     worst_logits,
     worst_margins,
@@ -125,6 +126,48 @@ def test_kappa_weighs_the_natural_loss(head):
     for kappa in (0.0, 0.3, 1.0):
         value = ibp_loss(head, features, z, y, 0.1, kappa)
         torch.testing.assert_close(value, kappa * natural + (1 - kappa) * worst)
+
+
+def test_the_hinge_of_the_worst_case(head):
+    """0 where the ball is proved, 1 where the image is wrong, whatever the size of the logits; finite at eps = 0."""
+    features = torch.randn(40, 3, dtype=torch.float64)
+    y = head(features).topk(2, 1).indices[torch.arange(40), torch.arange(40) % 2]  # every other image is wrong
+
+    def each(eps):
+        return torch.stack([ibp_hinge_loss(head, f[None], head(f[None]), label[None], eps) for f, label in pairs])
+
+    pairs = list(zip(features, y, strict=True))
+    for eps in (0.0, 1e-3, 0.05, 0.3):
+        worst = worst_margins(head, features, y, eps).scatter(1, y[:, None], -1.0).amax(1)
+        values = each(eps)
+        assert (values[1::2] == 1).all()
+        assert torch.equal(values[::2] == 0, (worst <= 0)[::2])
+        assert ((values >= 0) & (values <= 1)).all()
+        torch.testing.assert_close(ibp_hinge_loss(head, features, head(features), y, eps), values.mean())
+        for parameter in head.output.parameters():
+            parameter.data *= 8
+        torch.testing.assert_close(each(eps), values)
+    between = ((values > 0) & (values < 1)).nonzero()[:, 0]
+    assert len(between) > 2
+    features, y = features[between].requires_grad_(), y[between]
+
+    def loss(features, *_):
+        return ibp_hinge_loss(head, features, head(features), y, eps)
+
+    assert torch.autograd.gradcheck(loss, (features, *head.parameters()))
+
+
+def test_the_hinge_of_the_worst_case_is_the_clipped_hinge_of_a_linear_head():
+    """Small weights before tanh and large ones after it make the identity: then t = 2 eps."""
+    identity, eps = Head(4, 4, 4).double(), 0.3
+    with torch.no_grad():
+        identity.hidden.weight.copy_(2e-4 * torch.eye(4))  # divided by the root of 4 when it is used
+        identity.output.weight.copy_(2e4 * torch.eye(4))
+    features, y = torch.randn(50, 4, dtype=torch.float64), torch.randint(4, (50,))
+    z = identity(features)
+    torch.testing.assert_close(z, features, rtol=0, atol=1e-6)
+    value = ibp_hinge_loss(identity, features, z, y, eps)
+    torch.testing.assert_close(value, clipped_hinge_loss(features, y, 2 * eps), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["mnist", "fashion", "mnist-ce", "mnist-mlp"])

@@ -46,6 +46,7 @@ class Declaration:
 DECLARED: dict[str, Declaration] = {
     "hinge": Declaration("plain", required=("threshold",), optional=("hinge_mean_weight",)),
     "ibp": Declaration("head", required=("kappa", "eps_train"), schedule={"eps_train": WarmUp("eps_train")}),
+    "ibp_hinge": Declaration("head", required=("eps_train",), schedule={"eps_train": WarmUp("eps_train")}),
     "scaled_ce": Declaration(
         "plain",
         required=("threshold", "ce_start", "ce_end"),

@@ -137,8 +137,9 @@ class Recipe(BaseModel):
     flip: bool = Field(False, description="random horizontal flips in training")
     crop: Whole | None = Field(None, description="size of the crop that the network sees; random in training")
 
-    loss: Literal["hinge", "ibp", "scaled_ce"] = Field(
-        description="multi-class hinge, IBP cross-entropy (nets with a head), clipped hinge + scaled cross-entropy"
+    loss: Literal["hinge", "ibp", "ibp_hinge", "scaled_ce"] = Field(
+        description="multi-class hinge; cross-entropy or clipped hinge of IBP (nets with a head); clipped hinge + "
+        "scaled cross-entropy"
     )
     threshold: Annotated[str, AfterValidator(_threshold)] | None = Field(
         None, description="t, the margin aimed at (hinge, scaled_ce)"
@@ -147,7 +148,7 @@ class Recipe(BaseModel):
         0.25, description="weight of the mean over the classes; the maximum has the rest (hinge)"
     )
     kappa: Share | None = Field(None, description="weight of the natural loss; 0: worst case only (ibp)")
-    eps_train: Radius | None = Field(None, description="radius trained for, reached linearly over e1 (ibp)")
+    eps_train: Radius | None = Field(None, description="radius trained for, reached linearly over e1 (ibp, ibp_hinge)")
     ce_start: Positive | None = Field(None, description="lambda, weight of the cross-entropy during e1 (scaled_ce)")
     ce_end: Positive | None = Field(None, description="lambda after e2, reached geometrically (scaled_ce)")
     scale_start: float = Field(

@@ -64,6 +64,17 @@ def ibp_loss(head: Head, features: Tensor, z: Tensor, y: Tensor, eps: float, kap
     return kappa * F.cross_entropy(z, y) + (1 - kappa) * worst
 
 
+def ibp_hinge_loss(head: Head, features: Tensor, z: Tensor, y: Tensor, eps: float) -> Tensor:
+    """Return the batch mean of max_j clip(w_j / (w_j - m_j), 0, 1): m_j = z_j - z_y, w_j its bound by IBP.
+
+    An image counts 0 if it is proved at eps, 1 if it is misclassified, and what is missing of the proof in between. For
+    a head that is the identity this is the clipped hinge with t = 2 eps. The size of the logits does not matter.
+    """
+    worst, m = worst_margins(head, features, y, eps), z - z.gather(1, y[:, None])
+    taken = (worst - m).clamp(min=torch.finfo(z.dtype).tiny)  # by the ball; 0 at the label, and while eps is 0
+    return (worst / taken).scatter(1, y[:, None], 0.0).clamp(0, 1).amax(1).mean()
+
+
 def worst_logits(network: DistNet, x: Tensor, y: Tensor, eps: float) -> Tensor:
     """Return bounds of the logits over all pixels within eps of x and within [0, 1]: lower ones at the label. (B, M)
 
@@ -134,19 +145,34 @@ class ScaledCE(LogitLoss):
         return clipped_hinge_loss(z, y, threshold) + state.loss["ce_weight"] * F.cross_entropy(self.scale * z, y)
 
 
-class IBP(Loss):
-    """The cross-entropy of interval bounds through the head, for networks that end in one."""
+class HeadLoss(Loss):
+    """A loss of networks that end in a head: of interval bounds through it."""
 
-    def __init__(self, recipe: Recipe, lipschitz: float) -> None:
-        super().__init__(recipe, lipschitz)
-        self.kappa = recipe.number("kappa")
+    @abstractmethod
+    def of(self, head: Head, features: Tensor, z: Tensor, y: Tensor, eps: float) -> Tensor:
+        """Return the loss of features with logits z and labels y, while each feature moves by ±eps."""
 
     def forward(self, network: PixelNet, x: Tensor, y: Tensor, state: State) -> tuple[Tensor, Tensor]:
         head = cast(Head, network.readout)
         features = network.features(x, state.p)
         z = head(features)
-        eps = state.loss["eps_train"] * self.lipschitz
-        return ibp_loss(head, features, z, y, eps, self.kappa), z
+        return self.of(head, features, z, y, state.loss["eps_train"] * self.lipschitz), z
 
 
-LOSSES: dict[str, type[Loss]] = {"hinge": Hinge, "ibp": IBP, "scaled_ce": ScaledCE}  # by the names of recipes
+class IBP(HeadLoss):
+    """The cross-entropy of the worst case, and of the logits (Section 6 of the paper)."""
+
+    def of(self, head: Head, features: Tensor, z: Tensor, y: Tensor, eps: float) -> Tensor:
+        return ibp_loss(head, features, z, y, eps, self.recipe.number("kappa"))
+
+
+class IBPHinge(HeadLoss):
+    """The clipped hinge of the worst case: what a head is trained on that starts as a plain network."""
+
+    def of(self, head: Head, features: Tensor, z: Tensor, y: Tensor, eps: float) -> Tensor:
+        return ibp_hinge_loss(head, features, z, y, eps)
+
+
+LOSSES: dict[str, type[Loss]] = {  # by the names of recipes
+    "hinge": Hinge, "ibp": IBP, "ibp_hinge": IBPHinge, "scaled_ce": ScaledCE,
+}  # fmt: skip
