@@ -150,7 +150,7 @@ def _networks(results: Results) -> str:
     for card in results.cards:
         recipe = card.recipe
         paper = paper_certified(card.data, card.eps, recipe["model"])
-        network = f"{NETWORKS[recipe['model']]}, {recipe['depth']} × {recipe['width']}"
+        network = f"{NETWORKS[recipe['model']]}, {recipe['depth']} × {recipe['width']}{card.mean_in_words}"
         lines.append([
             f"`{card.name}`", f"**{down(written(card.certified), 2)}**", "–" if paper is None else str(paper),
             nearest(card.clean, 2), up(written(card.strongest.percent), 2), up(written(card.pgd20.percent), 2),

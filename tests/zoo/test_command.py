@@ -33,6 +33,16 @@ def test_list_and_show(invoke, zoo):
         assert part in shown.output
 
 
+def test_show_a_mean(invoke, zoo, tmp_path):
+    """`zoo show` tells that the network is a mean, and of what."""
+    shutil.copy(zoo / "digits-0.1.safetensors", tmp_path)
+    values = json.loads((zoo / "digits-0.1.json").read_text())
+    values["recipe"] |= {"mean_with": ["mnist-0.3", "runs/other"], "views": ["same", "mirror"]}
+    (tmp_path / "digits-0.1.json").write_text(json.dumps(values))
+    shown = invoke("show", "digits-0.1", "--folder", tmp_path)
+    assert "width 32, mean with mnist-0.3, runs/other, over same, mirror" in " ".join(shown.output.split())
+
+
 @pytest.mark.parametrize("changes", [{"name": "mine"}, {"a key of tomorrow": 1}])
 def test_show_a_network_that_no_recipe_of_the_package_trains(invoke, zoo, tmp_path, changes):
     shutil.copy(zoo / "digits-0.1.safetensors", tmp_path)

@@ -85,7 +85,7 @@ def _lines(each: Card) -> dict[str, str]:
         "certified": f"{down(written(each.certified), 2)} % ({each.method})",
         "mean radius": down(each.mean_radius, 4),
         "attacked": each.strongest.images,
-        "network": f"{recipe['model']}, depth {recipe['depth']}, width {recipe['width']}",
+        "network": f"{recipe['model']}, depth {recipe['depth']}, width {recipe['width']}{each.mean_in_words}",
         "parameters": f"{each.parameters:,}",
         "recipe": f"{recipe['name']}: {recipe['source'].split('; changed')[0]}",
         "again": _again(recipe),

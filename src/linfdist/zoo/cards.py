@@ -45,6 +45,12 @@ class Card(_Strict):
     method: str = Field(description="how it was certified")
     mean_radius: float = Field(ge=0, le=1, description="proved, in pixels; errors count as 0")
 
+    @property
+    def mean_in_words(self) -> str:
+        """Say what the trained network's logits are averaged with and over, after a comma; nothing if not at all."""
+        others, views = self.recipe.get("mean_with"), self.recipe.get("views")
+        return (f", mean with {', '.join(others)}" if others else "") + (f", over {', '.join(views)}" if views else "")
+
     @model_validator(mode="after")
     def _fits_together(self) -> "Card":
         parse_eps(self.eps)
