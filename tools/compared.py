@@ -5,7 +5,7 @@ from pathlib import Path
 
 from linfdist.compare.rows import CompareRow
 from linfdist.report.compared import chart
-from linfdist.reproduce.peers import accuracy_table, cost_table, groups, panels, stated, title
+from linfdist.reproduce.peers import Panel, accuracy_table, cost_table, groups, panels, stated, title
 
 from .markdown import as_markdown, fill
 
@@ -37,6 +37,6 @@ def pictures(peers: Sequence[CompareRow]) -> dict[str, bytes]:
     return {"compare": drawn.light, "compare-dark": drawn.dark}
 
 
-def _several(peers: Sequence[CompareRow]) -> list[tuple[str, list[CompareRow]]]:
+def _several(peers: Sequence[CompareRow]) -> list[Panel]:
     """The panels that have several methods."""
-    return [(title, rows) for title, rows in panels(peers) if len({row.method for row in rows}) > 1]
+    return [panel for panel in panels(peers) if len({row.method for row in panel.rows}) > 1]

@@ -162,7 +162,10 @@ def test_the_loss_can_be_exchanged_as_a_whole():
         ("lr=fast", "lr = 'fast': must be a number"),
         ("lr=inf", "lr = 'inf': must be finite"),
         ("flip=perhaps", "flip = 'perhaps': must be true or false"),
-        ("loss=hing", "loss = 'hing': must be one of hinge, ibp, ibp_hinge, scaled_ce; did you mean hinge or ibp_h"),
+        (
+            "loss=hing",
+            "loss = 'hing': must be one of hinge, ibp, ibp_hinge, scaled_ce; did you mean hinge or ibp_hinge?",
+        ),
         ("model=resnet", "model = 'resnet': must be one of dist_net, dist_net_mlp, conv_dist_net_mlp"),
         ("eps=0.3.1", "eps = '0.3.1': is not a number; give a decimal such as 0.3 or a fraction such as 8/255"),
         ("threshold=0", "threshold = '0': must be more than 0"),

@@ -128,33 +128,48 @@ def test_kappa_weighs_the_natural_loss(head):
         torch.testing.assert_close(value, kappa * natural + (1 - kappa) * worst)
 
 
-def test_the_hinge_of_the_worst_case(head):
-    """0 where the ball is proved, 1 where the image is wrong, whatever the size of the logits; finite at eps = 0."""
+@pytest.mark.parametrize("eps", [0.0, 1e-3, 0.05, 0.3])
+def test_the_hinge_of_the_worst_case(head, eps):
+    """0 where the ball is proved, 1 where the image is wrong, whatever the size of the logits."""
     features = torch.randn(40, 3, dtype=torch.float64)
     y = head(features).topk(2, 1).indices[torch.arange(40), torch.arange(40) % 2]  # every other image is wrong
+    pairs = list(zip(features, y, strict=True))
 
-    def each(eps):
+    def each():
         return torch.stack([ibp_hinge_loss(head, f[None], head(f[None]), label[None], eps) for f, label in pairs])
 
-    pairs = list(zip(features, y, strict=True))
-    for eps in (0.0, 1e-3, 0.05, 0.3):
-        worst = worst_margins(head, features, y, eps).scatter(1, y[:, None], -1.0).amax(1)
-        values = each(eps)
-        assert (values[1::2] == 1).all()
-        assert torch.equal(values[::2] == 0, (worst <= 0)[::2])
-        assert ((values >= 0) & (values <= 1)).all()
-        torch.testing.assert_close(ibp_hinge_loss(head, features, head(features), y, eps), values.mean())
-        for parameter in head.output.parameters():
-            parameter.data *= 8
-        torch.testing.assert_close(each(eps), values)
-    between = ((values > 0) & (values < 1)).nonzero()[:, 0]
-    assert len(between) > 2
+    values, worst = each(), worst_margins(head, features, y, eps).scatter(1, y[:, None], -1.0).amax(1)
+    assert (values[1::2] == 1).all()
+    assert torch.equal(values[::2] == 0, (worst <= 0)[::2])
+    assert ((values >= 0) & (values <= 1)).all()
+    torch.testing.assert_close(ibp_hinge_loss(head, features, head(features), y, eps), values.mean())
+    for parameter in head.output.parameters():
+        parameter.data *= 8
+    torch.testing.assert_close(each(), values)
+
+
+def test_gradients_of_the_hinge_of_the_worst_case(head):
+    features = torch.randn(40, 3, dtype=torch.float64)
+    y, eps = head(features).argmax(1), 0.3
+    worst = worst_margins(head, features, y, eps).scatter(1, y[:, None], -1.0).amax(1)
+    between = (worst > 0).nonzero()[:, 0]  # right, but not proved
+    assert 2 < len(between) < 40
     features, y = features[between].requires_grad_(), y[between]
 
     def loss(features, *_):
         return ibp_hinge_loss(head, features, head(features), y, eps)
 
     assert torch.autograd.gradcheck(loss, (features, *head.parameters()))
+
+
+def test_the_hinge_of_the_worst_case_has_finite_gradients_at_eps_0():
+    head, features = Head(3, 4, 5), torch.randn(40, 3, requires_grad=True)
+    z = head(features)
+    z.retain_grad()
+    ibp_hinge_loss(head, features, z, z.argmax(1), 0.0).backward()
+    for tensor in (features, z, *head.parameters()):
+        assert tensor.grad is not None
+        assert tensor.grad.isfinite().all()
 
 
 def test_the_hinge_of_the_worst_case_is_the_clipped_hinge_of_a_linear_head():

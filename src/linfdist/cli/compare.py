@@ -7,12 +7,12 @@ import typer
 from rich.console import Console
 
 from linfdist.compare.contenders import chosen
-from linfdist.compare.rows import CompareRow, read_compare_rows
+from linfdist.compare.rows import read_compare_rows
 from linfdist.compare.run import run
 from linfdist.compare.terms import DATA, TRIALS, TRIALS_SHARE, Terms, parse_budget
 from linfdist.files import write_atomically
 from linfdist.report.compared import chart
-from linfdist.reproduce.peers import accuracy_table, cost_table, panels, stated
+from linfdist.reproduce.peers import Panel, accuracy_table, cost_table, panels, stated
 from linfdist.runs import ROWS
 
 from .boundary import checking, say
@@ -62,13 +62,13 @@ def compare(
     for table in (accuracy_table(rows), cost_table(rows)):
         Console().print(show(table))
     say(stated(rows))
-    _draw([panel for panel in panels(read_compare_rows(kept)) if rows[0] in panel[1]], out / terms.name)
+    _draw(next(panel for panel in panels(read_compare_rows(kept)) if rows[0] in panel.rows), out / terms.name)
 
 
-def _draw(shown: list[tuple[str, list[CompareRow]]], folder: Path) -> None:
+def _draw(panel: Panel, folder: Path) -> None:
     """Draw the picture, for white and for dark pages; say what is missing if that cannot be done."""
     try:
-        drawn = chart(shown)
+        drawn = chart([panel])
     except ImportError as error:
         say(f"no picture: {error}")
         return

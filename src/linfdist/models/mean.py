@@ -94,7 +94,9 @@ class MeanLogits(Readout):
         return len(self.views) * sum(member.terms() for member in self.networks)
 
     def elements(self, shape: Shape) -> int:
-        return max(member.elements() for member in self.networks)
+        """The largest tensor of a member, or the features of all members and views, which closer bounds keep."""
+        kept = len(self.views) * sum(math.prod(each.body.shapes(each.shape)[-1]) for each in self.networks)
+        return max(kept, *(member.elements() for member in self.networks))
 
     def fold(self, folded: Folded) -> None:
         raise TypeError(
@@ -137,17 +139,17 @@ class MeanLogits(Readout):
         size = torch.stack([each.size for each in found]).mean(0)  # (b,)
         slack = mean_slack(size, len(found), dtype) + FLUSHED * torch.finfo(dtype).tiny + off  # (b,)
 
-        def mean(leads: list[Tensor]) -> Tensor:
-            every = torch.stack(leads)  # (members · views, b, classes)
-            own = 2.0**-50 * (len(leads) + 2) * every.abs().mean(0)
+        def mean_apart(bounds: list[Tensor]) -> Tensor:
+            every = torch.stack(bounds)  # (members · views, b, classes)
+            own = 2.0**-50 * (len(bounds) + 2) * every.abs().mean(0)
             apart = every.mean(0) - own - 2 * slack[:, None]
             return apart.where(apart.isfinite(), -torch.inf).scatter(1, best[:, None], torch.inf)
 
         def closer(wanted: Tensor) -> Tensor:
-            return mean([each.apart if each.closer is None else each.closer(wanted) for each in found])
+            return mean_apart([each.apart if each.closer is None else each.closer(wanted) for each in found])
 
         costly = any(each.closer is not None for each in found)
-        return Lead(mean([each.apart for each in found]), size + slack, closer if costly else None)
+        return Lead(mean_apart([each.apart for each in found]), size + slack, closer if costly else None)
 
     def _pixels(self, box: Box) -> Box:
         """The images of [0, 1] in a box of pixels (b, C·H·W), its ends rounded outwards to the members' precision."""

@@ -22,8 +22,8 @@ class Lead(NamedTuple):
 
     apart: (b, classes) float64: z[best] − z[j] is at least apart[:, j]; infinity for the best class itself, −infinity
     where nothing is known. size: (b,) float64: no |z[j]| is larger; infinity or NaN where nothing is known.
-    closer: if there are better bounds that cost more, closer(wanted) has them in `apart` for those pairs of a box and a
-    class that are True in wanted (b, classes), and the bounds that are known already for the others.
+    closer: None, or a function that costs more: closer(wanted) is `apart` with better bounds where wanted (b, classes)
+    is True. It remembers nothing of earlier calls.
     """
 
     apart: Tensor
@@ -121,11 +121,12 @@ def by_leads(leads: Leads) -> Proves:
 
     def proves(box: Box, best: Tensor, off: float) -> Tensor:
         apart, _, closer = leads(box, best, off)
-        if closer is not None and apart.numel():
-            worst = torch.zeros_like(apart, dtype=torch.bool).scatter_(1, apart.argmin(1, keepdim=True), True)
-            apart = closer(worst & (apart <= 0))
-            hopeful = (apart.where(worst, torch.inf) > 0).all(1, keepdim=True)
-            apart = torch.maximum(apart, closer((apart <= 0) & hopeful))
+        if closer is not None:
+            worst = apart.argmin(1, keepdim=True)  # (b, 1)
+            first = torch.zeros_like(apart, dtype=torch.bool).scatter_(1, worst, True)
+            apart = closer(first & (apart <= 0))
+            hopeful = apart.gather(1, worst) > 0
+            apart = torch.maximum(apart, closer(hopeful & (apart <= 0)))
         return (apart > 0).all(1)
 
     return proves

@@ -19,7 +19,7 @@ class Short(Protocol):
 
 
 class Entry(Protocol):
-    """A method: its training, percent of the test images that are certified, and the trial that led to it, if any."""
+    """One training of a method: percent of the test images that are certified, and the trial that led to it, if any."""
 
     @property
     def title(self) -> str: ...

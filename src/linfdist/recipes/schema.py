@@ -138,8 +138,8 @@ class Recipe(BaseModel):
     crop: Whole | None = Field(None, description="size of the crop that the network sees; random in training")
 
     loss: Literal["hinge", "ibp", "ibp_hinge", "scaled_ce"] = Field(
-        description="multi-class hinge; cross-entropy or clipped hinge of IBP (nets with a head); clipped hinge + "
-        "scaled cross-entropy"
+        description="hinge: multi-class; ibp, ibp_hinge: cross-entropy or clipped hinge of the worst case by IBP (nets "
+        "with a head); scaled_ce: clipped hinge + scaled cross-entropy"
     )
     threshold: Annotated[str, AfterValidator(_threshold)] | None = Field(
         None, description="t, the margin aimed at (hinge, scaled_ce)"

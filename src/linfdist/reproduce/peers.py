@@ -1,6 +1,7 @@
-"""Rows of `linfdist compare` as tables, beside the published numbers of the same methods."""
+"""Rows of `linfdist compare`: tables beside the published numbers of the same methods, and panels of a picture."""
 
 from collections.abc import Callable, Hashable, Sequence
+from typing import NamedTuple
 
 from ..compare.rows import CompareRow, setting_in_words
 from ..compare.terms import time_text
@@ -12,15 +13,21 @@ _ACCURACY = ("method", "certified", "certified, paper", "clean", "clean, paper",
 _COST = ("method", "seconds", "epochs", "seconds, per epoch", "MB", "certify, ms", "chosen")
 
 
+class Panel(NamedTuple):
+    """A part of the picture: its title, and rows that differ in their methods and budgets alone."""
+
+    title: str
+    rows: list[CompareRow]
+
+
+def panels(rows: Sequence[CompareRow]) -> list[Panel]:
+    """The rows that belong in one panel of the picture: of one recipe, number of trials, seed and number of images."""
+    return [Panel(f"{question(few[0])}, {few[0].n:,} test images", few) for few in _alike(rows, _terms)]
+
+
 def groups(rows: Sequence[CompareRow]) -> list[list[CompareRow]]:
-    """The rows of each comparison: of one data set, budget, number of trials, seed and number of images."""
-    return _alike(rows, lambda row: (row.data, row.budget, row.tried, row.seed, row.n))
-
-
-def panels(rows: Sequence[CompareRow]) -> list[tuple[str, list[CompareRow]]]:
-    """The rows that one picture can show together, with its title: of one recipe and test images, of all budgets."""
-    together = _alike(rows, lambda row: (row.data, row.recipe, row.n))
-    return [(f"{question(few[0])}, {few[0].n:,} test images", few) for few in together]
+    """The rows of each comparison: those of a panel that had the same budget."""
+    return _alike(rows, lambda row: (*_terms(row), row.budget))
 
 
 def question(row: CompareRow) -> str:
@@ -67,10 +74,15 @@ def stated(rows: Sequence[CompareRow]) -> str:
     return f"{time_text(first.budget)} of training for each, {trials}; seed {first.seed}; {machines}; {when}."
 
 
-def _alike(rows: Sequence[CompareRow], of: Callable[[CompareRow], Hashable]) -> list[list[CompareRow]]:
+def _terms(row: CompareRow) -> tuple[Hashable, ...]:
+    return row.data, row.recipe, row.tried, row.seed, row.n
+
+
+def _alike(rows: Sequence[CompareRow], key: Callable[[CompareRow], Hashable]) -> list[list[CompareRow]]:
+    """The rows by their keys, in the order in which these come first."""
     found: dict[Hashable, list[CompareRow]] = {}
     for row in rows:
-        found.setdefault(of(row), []).append(row)
+        found.setdefault(key(row), []).append(row)
     return list(found.values())
 
 

@@ -65,13 +65,15 @@ def ibp_loss(head: Head, features: Tensor, z: Tensor, y: Tensor, eps: float, kap
 
 
 def ibp_hinge_loss(head: Head, features: Tensor, z: Tensor, y: Tensor, eps: float) -> Tensor:
-    """Return the batch mean of max_j clip(w_j / (w_j - m_j), 0, 1): m_j = z_j - z_y, w_j its bound by IBP.
+    """Return the batch mean of max_j clip(w_j / (w_j - d_j), 0, 1): d_j = z_j - z_y, w_j its bound by IBP.
 
     An image counts 0 if it is proved at eps, 1 if it is misclassified, and what is missing of the proof in between. For
-    a head that is the identity this is the clipped hinge with t = 2 eps. The size of the logits does not matter.
+    a head that is the identity this is the clipped hinge with t = 2 eps. The size of the logits does not matter. A
+    misclassified image has no gradient, nor has any image at eps = 0: this is for networks that are trained already.
     """
-    worst, m = worst_margins(head, features, y, eps), z - z.gather(1, y[:, None])
-    taken = (worst - m).clamp(min=torch.finfo(z.dtype).tiny)  # by the ball; 0 at the label, and while eps is 0
+    worst, d = worst_margins(head, features, y, eps), z - z.gather(1, y[:, None])
+    # What the ball takes of the lead is 0 at the label, and at eps = 0, where nothing may be divided by it.
+    taken = (worst - d).clamp(min=torch.finfo(z.dtype).tiny)
     return (worst / taken).scatter(1, y[:, None], 0.0).clamp(0, 1).amax(1).mean()
 
 
@@ -162,17 +164,24 @@ class HeadLoss(Loss):
 class IBP(HeadLoss):
     """The cross-entropy of the worst case, and of the logits (Section 6 of the paper)."""
 
+    def __init__(self, recipe: Recipe, lipschitz: float) -> None:
+        super().__init__(recipe, lipschitz)
+        self.kappa = recipe.number("kappa")
+
     def of(self, head: Head, features: Tensor, z: Tensor, y: Tensor, eps: float) -> Tensor:
-        return ibp_loss(head, features, z, y, eps, self.recipe.number("kappa"))
+        return ibp_loss(head, features, z, y, eps, self.kappa)
 
 
 class IBPHinge(HeadLoss):
-    """The clipped hinge of the worst case: what a head is trained on that starts as a plain network."""
+    """The clipped hinge of the worst case, for heads that start as a plain network."""
 
     def of(self, head: Head, features: Tensor, z: Tensor, y: Tensor, eps: float) -> Tensor:
         return ibp_hinge_loss(head, features, z, y, eps)
 
 
 LOSSES: dict[str, type[Loss]] = {  # by the names of recipes
-    "hinge": Hinge, "ibp": IBP, "ibp_hinge": IBPHinge, "scaled_ce": ScaledCE,
-}  # fmt: skip
+    "hinge": Hinge,
+    "ibp": IBP,
+    "ibp_hinge": IBPHinge,
+    "scaled_ce": ScaledCE,
+}
