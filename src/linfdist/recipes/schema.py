@@ -76,6 +76,7 @@ Whole = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
+VisitShare = Annotated[float, Field(ge=0.01, le=1)]  # 0 would be images that nobody ever sees again
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -159,6 +160,15 @@ class Recipe(BaseModel):
     )
     box_threshold: Annotated[str, AfterValidator(_threshold)] | None = Field(
         None, description="t during e4, the margin aimed at in the worst case (hinge, scaled_ce)"
+    )
+
+    safe_share: VisitShare = Field(
+        1.0,
+        description="share of the images that lead by more than 1.2 thresholds that a pass over the images visits, "
+        "after e1 (hinge, scaled_ce)",
+    )
+    lost_share: VisitShare = Field(
+        1.0, description="the same for images that trail by more than half a threshold (hinge, scaled_ce)"
     )
 
     batch_size: Whole = Field(512, description="images per update, over all processes")

@@ -1,6 +1,11 @@
-"""The order and augmentation of the data, as functions of (seed, step): a resumed run sees the same batches."""
+"""The order and augmentation of the data: a resumed run sees the same batches, for they follow from the seed and step.
+
+With fewer visits of some images they follow from what was learned of these, too, which is kept in checkpoints.
+"""
 
 import hashlib
+from collections.abc import Mapping
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -9,6 +14,7 @@ from ..data.augment import Augment, draw, send
 from ..data.samples import as_pixels
 from ..recipes import Recipe
 from .distributed import Workers
+from .visits import Visits
 
 
 class Batches:
@@ -16,8 +22,9 @@ class Batches:
 
     taken: the numbers of the images to train on; by default all.
 
-    Each epoch is a fresh permutation; the images that do not fill a batch are left out of it. Only the images of one
-    batch are ever copied: a data set that is mapped from a file may be larger than the memory.
+    Each epoch is a fresh permutation; the images that do not fill a batch are left out of it. If the recipe wants fewer
+    visits of some images, an epoch after e1 has several permutations: see `Visits`. Only the images of one batch are
+    ever copied: a data set that is mapped from a file may be larger than the memory.
     """
 
     def __init__(
@@ -33,7 +40,8 @@ class Batches:
         self.images, self.labels, self.taken, self.recipe, self.workers = images, labels, taken, recipe, workers
         self.augmentation = Augment(recipe.pad, recipe.pad_mode, recipe.flip, recipe.crop, recipe.pad_share)
         self.steps_per_epoch = len(taken) // recipe.batch_size
-        self._epoch, self._order = -1, torch.empty(0, dtype=torch.int64)
+        self.visits = Visits(len(taken), recipe.safe_share, recipe.lost_share)
+        self._epoch = -1  # whose order `visits` has
         self._ready: dict[int, tuple[Tensor, Tensor]] = {}
 
     def at(self, step: int) -> tuple[Tensor, Tensor]:
@@ -43,21 +51,37 @@ class Batches:
 
     def prepare(self, step: int) -> None:
         """Make a batch before it is asked for: while a GPU computes, the CPU has time for that."""
+        if self.visits.chooses and step % self.steps_per_epoch == 0:
+            return  # its order follows from leads that are not known yet
         if self.workers.device.type != "cpu":
             self._ready = {step: self._make(step)}
 
     def _make(self, step: int) -> tuple[Tensor, Tensor]:
         epoch, position = divmod(step, self.steps_per_epoch)
+        size, device = self.recipe.batch_size, self.workers.device
         if epoch != self._epoch:
             self._epoch = epoch
-            self._order = torch.randperm(len(self.taken), generator=_generator(self.recipe.seed, 0, epoch))
-        size, device = self.recipe.batch_size, self.workers.device
+            everyone = epoch < self.recipe.e1
+            self.visits.begin_epoch(self.steps_per_epoch * size, everyone, _generator(self.recipe.seed, 0, epoch))
         mine = slice(self.workers.rank, None, self.workers.world)
-        index = self.taken[self._order[position * size : (position + 1) * size][mine]]
+        index = self.taken[self.visits.order[position * size : (position + 1) * size][mine]]
         shape = (size, *self.images.shape[1:])  # choices are drawn for the whole batch, of which others have the rest
         choices = draw(self.augmentation, shape, _generator(self.recipe.seed, 1, step))[mine]
         images, labels = send(self.images[index], device), send(self.labels[index], device)
         return as_pixels(choices.apply(images)), labels
+
+    def learn(self, step: int, leads: Tensor) -> None:
+        """Keep how far this process's images of batch `step` led, in thresholds; all processes hear of all."""
+        size = self.recipe.batch_size
+        whole = torch.zeros(size, dtype=torch.float32, device=leads.device)
+        whole[self.workers.rank :: self.workers.world] = leads
+        self.visits.learn(step % self.steps_per_epoch * size, self.workers.added(whole).cpu())
+
+    def load_visits(self, tensors: Mapping[str, Tensor], step: int, path: Path) -> None:
+        """Resume before batch `step` with what `visits.state_dict` gave; path: where it came from."""
+        self.visits.load_state_dict(tensors, self.steps_per_epoch * self.recipe.batch_size, path)
+        if self.visits.chooses:
+            self._epoch = -1 if step % self.steps_per_epoch == 0 else step // self.steps_per_epoch
 
 
 def _generator(seed: int, stream: int, counter: int) -> torch.Generator:

@@ -55,6 +55,12 @@ class Workers:
         torch.distributed.all_reduce(total)
         return dict(zip(mine, total.tolist(), strict=True))
 
+    def added(self, mine: torch.Tensor) -> torch.Tensor:
+        """Return the sum of the processes' tensors, which may be this one, changed, to each of them."""
+        if self.world > 1:
+            torch.distributed.all_reduce(mine)
+        return mine
+
     def gather(self, mine: str) -> list[str]:
         """Return the texts of all processes, to each of them, in the order of their ranks."""
         if self.world == 1:

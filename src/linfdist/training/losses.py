@@ -4,6 +4,7 @@ Recipes give thresholds and radii in pixels. A network is L = 1/std-Lipschitz in
 L before they meet logits or features. What a recipe must know of a loss is declared in `linfdist.recipes.losses`.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar, cast
@@ -23,6 +24,12 @@ def shortfalls(z: Tensor, y: Tensor, threshold: float) -> Tensor:
     """Return m_j = z_j - z_y + t, with m_y = 0: how far each class is from trailing by the threshold. (B, M)"""
     m = z - z.gather(1, y[:, None]) + threshold
     return m.scatter(1, y[:, None], 0.0)
+
+
+def leads(z: Tensor, y: Tensor) -> Tensor:
+    """Return how far the label is ahead of the best other class; negative if it is behind. (B,)"""
+    others = z.scatter(1, y[:, None], -math.inf)
+    return z.gather(1, y[:, None])[:, 0] - others.amax(1)
 
 
 def hinge_loss(z: Tensor, y: Tensor, threshold: float, mean_weight: float = 0.25) -> Tensor:
@@ -101,6 +108,10 @@ class Loss(nn.Module, ABC):
     def forward(self, network: PixelNet, x: Tensor, y: Tensor, state: State) -> tuple[Tensor, Tensor]:
         """Return the loss of pixels x and labels y at the step's p, and the logits, or bounds, it was taken from."""
 
+    def aim(self, state: State) -> float:
+        """Return the lead of the label that the loss aims at: the hinge does not move an image that has it."""
+        raise TypeError(f"{type(self).__name__} aims at no lead")
+
 
 class LogitLoss(Loss):
     """A loss of plain networks: of the logits, or in e4 of their bounds over the box that is to be certified."""
@@ -116,11 +127,11 @@ class LogitLoss(Loss):
         """Return the loss of logits z (B, M) and labels y, which are to lead by the threshold."""
 
     def forward(self, network: PixelNet, x: Tensor, y: Tensor, state: State) -> tuple[Tensor, Tensor]:
-        if not state.boxes:
-            z = network(x, state.p)
-            return self.of(z, y, self.threshold, state), z
-        bounds = worst_logits(cast(DistNet, network), x, y, self.eps)
-        return self.of(bounds, y, self.box_threshold, state), bounds
+        z = worst_logits(cast(DistNet, network), x, y, self.eps) if state.boxes else network(x, state.p)
+        return self.of(z, y, self.aim(state), state), z
+
+    def aim(self, state: State) -> float:
+        return self.box_threshold if state.boxes else self.threshold
 
 
 class Hinge(LogitLoss):

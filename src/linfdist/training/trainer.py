@@ -17,6 +17,7 @@ from ..recipes import Recipe
 from .average import Average
 from .batches import Batches
 from .distributed import Workers
+from .losses import leads
 from .objective import Objective, build_network, start_network, whole_network
 from .optim import DistAdam
 from .schedule import State, state_at, total_steps
@@ -111,7 +112,7 @@ class Trainer:
         """Do one step and return its loss. `state`: other settings than the schedule's."""
         state = state or self.state
         x, y = self.batches.at(self.done)
-        loss, correct = self.differentiate(x, y, state)
+        loss, correct = self.differentiate(x, y, state)  # which also learns who is safe, and who is lost
         self.update(state)
         self.done += 1
         self.sums["loss"] += loss * self.recipe.batch_size
@@ -130,7 +131,10 @@ class Trainer:
         loss.backward()
         if self.done + 1 < self.total:
             self.batches.prepare(self.done + 1)  # before anything is read from a GPU, which would mean to wait for it
-        correct = (z.detach().argmax(1) == y).sum()
+        z = z.detach()
+        if self.batches.visits.chooses:
+            self.batches.learn(self.done, leads(z, y) / self.objective.loss.aim(state))
+        correct = (z.argmax(1) == y).sum()
         whole = self.workers.sum({"loss": float(loss.detach()), "correct": float(correct)})
         value = whole["loss"] / self.workers.world
         if not math.isfinite(value):
@@ -176,12 +180,13 @@ class Trainer:
             "model": self.objective.state_dict(),
             "optimiser": self.optimiser.state_dict(),
             "average": self.average.means,
+            "visits": self.batches.visits.state_dict(),
         }
         return {f"{part}/{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}
 
     def load_state(self, tensors: Mapping[str, Tensor], step: int, sums: Sums, path: Path) -> None:
         """Resume from what `state_dict` gave after `step` steps. `path` is where it came from, for error messages."""
-        parts: dict[str, dict[str, Tensor]] = {"model": {}, "optimiser": {}, "average": {}}
+        parts: dict[str, dict[str, Tensor]] = {"model": {}, "optimiser": {}, "average": {}, "visits": {}}
         for name, tensor in tensors.items():
             part, _, rest = name.partition("/")
             if part not in parts:
@@ -196,6 +201,7 @@ class Trainer:
             self.optimiser.load_state_dict(parts["optimiser"], step)
         except ValueError as error:
             raise ValueError(f"{path} does not fit this run: {error}") from None
+        self.batches.load_visits(parts["visits"], step, path)
         self.done, self.sums = step, sums
 
     def _diverged(self, what: str, step: int) -> Diverged:

@@ -1,0 +1,149 @@
+"""Images that the loss does not move are visited less often; whoever is visited follows from the seed and the leads."""
+
+import math
+
+import pytest
+import torch
+
+from linfdist import data, recipes
+from linfdist.files import load_tensors, save_tensors
+from linfdist.training import train
+from linfdist.training.batches import Batches
+from linfdist.training.distributed import Workers
+from linfdist.training.losses import clipped_hinge_loss, leads
+from linfdist.training.trainer import Trainer
+from linfdist.training.visits import LOST, SAFE, Visits
+
+from .runs import metrics, same_bits, stop_after, tensors, tiny
+
+FEWER = {"safe_share": 0.2, "lost_share": 0.3, "epochs": 4}
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def times(visits, length):
+    visits.begin_epoch(length, False, generator())
+    return torch.bincount(visits.order, minlength=visits.count)
+
+
+def test_leads():
+    z = torch.tensor([[3.0, 1.0, 2.5], [3.0, 1.0, 2.5], [-math.inf, 0.0, 0.0]])
+    assert leads(z, torch.tensor([0, 1, 2])).tolist() == [0.5, -2.0, 0.0]
+
+
+def test_who_is_safe_or_lost_has_no_gradient():
+    z = torch.tensor([[SAFE, 0.0], [0.0, -LOST], [0.5, 0.0]]).requires_grad_()
+    clipped_hinge_loss(z, torch.tensor([0, 0, 0]), 1.0).backward()
+    assert z.grad.any(1).tolist() == [False, False, True]
+
+
+@pytest.mark.parametrize("everyone", [True, False])
+def test_without_shares_an_epoch_is_one_permutation(everyone):
+    visits = Visits(17)
+    visits.learn(0, torch.empty(0))
+    visits.begin_epoch(16, everyone, generator(3))
+    assert torch.equal(visits.order, torch.randperm(17, generator=generator(3))[:16])
+    assert visits.state_dict() == {}
+
+
+def test_shares():
+    visits = Visits(3000, safe_share=0.2, lost_share=0.5)
+    visits.leads[:1000], visits.leads[1000:2000] = SAFE, LOST
+    visits.leads[2000], visits.leads[2001] = SAFE - 1e-6, LOST + 1e-6
+    counted = times(visits, 170_000)  # a hundred passes of 200 + 500 + 1000 images
+    assert 19 < counted[:1000].float().mean() < 21
+    assert 49 < counted[1000:2000].float().mean() < 51
+    assert counted[2000:].max() - counted[2000:].min() <= 1  # all others are in every pass
+    visits.begin_epoch(3000, True, generator())
+    assert len(visits.order.unique()) == 3000
+
+
+def test_all_safe_is_no_endless_loop():
+    visits = Visits(3, safe_share=0.01)
+    visits.leads.fill_(9.0)
+    assert times(visits, 50).sum() == 50
+
+
+def test_of_two_visits_the_last_one_counts():
+    visits = Visits(4, safe_share=0.5)
+    visits.order = torch.tensor([3, 1, 3, 0])
+    visits.learn(1, torch.tensor([7.0, 8.0, 9.0]))
+    visits.learn(0, torch.tensor([5.0]))
+    assert visits.leads.tolist() == [9.0, 7.0, 0.5, 5.0]
+
+
+def test_training_learns_whom_to_leave_out(digits):
+    trainer = Trainer(tiny(**FEWER), data.load("digits", data_dir=digits), data.info("digits"))
+    visits, length = trainer.batches.visits, trainer.batches.steps_per_epoch * 128
+    while not trainer.finished:
+        before = visits.leads.clone()
+        trainer.step()
+        place = (trainer.done - 1) % trainer.batches.steps_per_epoch * 128
+        changed = (visits.leads != before).nonzero().flatten().tolist()
+        assert set(changed) <= set(visits.order[place : place + 128].tolist())
+        assert changed
+    assert len(visits.order) == length
+    assert len(visits.order.unique()) < length  # somebody came twice, in place of somebody else
+
+
+def test_resumed_runs_have_the_same_bits(digits, tmp_path):
+    whole = train(tiny(**FEWER), tmp_path / "whole", data_dir=digits, quiet=True)
+    for epoch in (2, 3):  # the last checkpoint is in the middle of that epoch, which has left somebody out
+        out = tmp_path / str(epoch)
+        stop = stop_after(epoch, lambda: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            train(tiny(**FEWER), out, data_dir=digits, quiet=True, evaluate=stop, checkpoint_seconds=0)
+        order = load_tensors(out / "checkpoint.safetensors")[0]["visits/order"]
+        assert len(order.unique()) < len(order)
+        train(tiny(**FEWER), out, data_dir=digits, quiet=True, resume=True)
+        assert same_bits(tensors(out), tensors(whole))
+        assert metrics(out)[-1] == metrics(whole)[-1]
+    assert not same_bits(tensors(whole), tensors(train(tiny(epochs=4), tmp_path / "all", data_dir=digits, quiet=True)))
+
+
+DAMAGE = {
+    "no leads": lambda content: content.pop("visits/leads"),
+    "no order": lambda content: content.pop("visits/order"),
+    "leads of others": lambda content: content.update({"visits/leads": torch.zeros(5)}),
+    "NaN": lambda content: content["visits/leads"].fill_(torch.nan),
+    "double": lambda content: content.update({"visits/leads": content["visits/leads"].double()}),
+    "short": lambda content: content.update({"visits/order": content["visits/order"][:5]}),
+    "nobody": lambda content: content["visits/order"].fill_(-1),
+    "beyond": lambda content: content["visits/order"].fill_(10**6),
+    "floats": lambda content: content.update({"visits/order": content["visits/order"].double()}),
+}
+
+
+def test_damaged_checkpoints_are_refused(digits, tmp_path):
+    out = tmp_path / "run"
+    with pytest.raises(ZeroDivisionError):
+        train(tiny(**FEWER), out, data_dir=digits, quiet=True, evaluate=stop_after(2, lambda: 1 / 0), checkpoint_seconds=0)  # fmt: skip
+    path = out / "checkpoint.safetensors"
+    content, header = load_tensors(path)
+    for damage in DAMAGE.values():
+        damaged = {name: tensor.clone() for name, tensor in content.items()}
+        damage(damaged)
+        save_tensors(path, damaged, header)
+        with pytest.raises(ValueError, match=r"checkpoint\.safetensors does not fit this run: .*visits"):
+            train(tiny(**FEWER), out, data_dir=digits, resume=True)
+
+
+def test_no_batch_is_made_before_the_leads_are_known():
+    device = torch.device("meta")  # stands for a GPU, for which batches are made ahead
+    images, labels = torch.zeros(300, 1, 4, 4), torch.zeros(300, dtype=torch.int64)
+    for changes, ahead in (({}, True), (FEWER, False)):
+        batches = Batches(images, labels, tiny(pad=0, **changes), Workers(device=device))
+        batches.prepare(1)
+        assert 1 in batches._ready
+        batches.at(1)
+        batches.prepare(batches.steps_per_epoch)
+        assert (batches.steps_per_epoch in batches._ready) is ahead
+
+
+def test_recipes():
+    with pytest.raises(recipes.RecipeError, match=r"safe_share = 0.*0\.01"):
+        tiny(safe_share=0)
+    with pytest.raises(recipes.RecipeError, match="lost_share = 0.5: has no effect here, because loss = 'ibp'"):
+        recipes.load("mnist-mlp").override({"lost_share": 0.5})
