@@ -104,6 +104,9 @@ def main(folder: Path, source: Path) -> dict[str, list[str]]:
     def set_in_second(module, name, value) -> Callable[[int], dict]:
         return lambda rank: setattr(module, name, value) or {} if rank == 1 else {}
 
+    def fewer_visits(rank: int) -> dict:
+        return {"recipe": tiny(epochs=3, safe_share=0.2, lost_share=0.2)}
+
     def save_fails(rank: int) -> dict:
         if rank == 0:
             checkpoint.save = disk_full
@@ -119,6 +122,7 @@ def main(folder: Path, source: Path) -> dict[str, list[str]]:
         "stop": (4, "stopped", stop), "resume": (4, "stopped", None),
         "stop four": (4, "fewer", stop), "resume two": (2, "fewer", None),
         "kill": (2, "killed", kill), "after kill": (2, "killed", None),
+        "visits": (1, "visits", fewer_visits), "visits of two": (2, "visits of two", fewer_visits),
         "nan": (2, "nan", nan),
         "data": (2, "data", second(data_dir=folder / "file")),
         "recipe": (2, "recipe", second(recipe=tiny(epochs=1, width=16))),
