@@ -77,7 +77,7 @@ def test_the_page_and_its_picture(make_row, tmp_path):
 def test_a_picture_joins_the_budgets_of_a_method(make_row):
     short, long = make_row(budget=60.0, seconds=45.0, trials=[]), make_row(trials=[])
     rows = [long, make_row("cap", "CAP", trials=[], certified=10.0), short]
-    others = [make_row(recipe="89abcdef", trials=[]), make_row(n=50), make_row(data="cifar10", eps="8/255")]
+    others = [make_row(shared="89abcdef", trials=[]), make_row(n=50), make_row(data="cifar10", eps="8/255")]
     others += [make_row(seed=1, trials=[]), make_row()]
     found = panels([*rows, *others])  # rows that differ in more than the budget are in panels of their own
     assert found[0] == ("mnist, ε = 0.3, 1,000 test images", rows)

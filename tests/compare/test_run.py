@@ -85,8 +85,25 @@ def test_what_is_finished_is_not_done_again(contend, tmp_path, when):
     assert len(fake.calls) == 6
 
 
+def test_what_others_do_not_take_of_our_recipe_may_change(contend, monkeypatch):
+    other, ours = Fake(), Fake("ours")
+    ours.takes = None
+    before, _ = contend(other, ours)
+    changed = Terms("digits", 8.0).recipe.override({"width": 64})
+    monkeypatch.setattr(Terms, "recipe", changed)
+    after, _ = contend(other, ours)
+    assert (len(other.calls), len(ours.calls)) == (4, 8)  # three trials and a training, ours twice
+    assert [row.method for row in after] == ["fake", "ours"]
+    assert after[0] == before[0]
+    assert after[1].recipe != before[1].recipe
+    monkeypatch.setattr(Terms, "recipe", changed.override({"flip": True}))  # which everyone takes
+    contend(other, ours)
+    assert (len(other.calls), len(ours.calls)) == (8, 12)
+
+
 def test_a_file_that_is_no_trial_is_named(contend, tmp_path):
-    folder = tmp_path / Terms("digits", 8.0).name / "fake"
+    terms = Terms("digits", 8.0)
+    folder = tmp_path / terms.name / f"fake-{terms.shared}"
     folder.mkdir(parents=True)
     (folder / "trial-1.json").write_text('{"setting": 3}\n')
     with pytest.raises(ValueError, match=r"trial-1.json, line 1, is no result \(setting: .*\): remove it"):

@@ -28,7 +28,7 @@ from . import memory
 from .contenders import Contender, Lesson
 from .pace import REHEARSAL, SHARE, epochs_within, seconds_per_epoch
 from .rows import CompareRow, Setting, Trial, plain, setting_in_words
-from .terms import Terms
+from .terms import Terms, checksum
 
 ATTACKS = ("pgd", "strong")
 ATTEMPTS = 3  # at a training that ends in time: long ones may be slower than short ones, as distances get dearer
@@ -189,7 +189,8 @@ class Bout:
         row = CompareRow(
             data=self.terms.data,
             eps=self.eps,
-            recipe=self.terms.digest,
+            shared=self.terms.shared,
+            recipe=checksum(self.terms.recipe, self.contender.takes),
             method=self.contender.name,
             title=self.contender.title,
             source=self.contender.source,

@@ -14,6 +14,7 @@ from ..models import PixelNet
 from ..recipes import Recipe
 from ..recipes.problems import closest
 from ..training import Trainer
+from .terms import SHARED
 
 _NETWORK = ("size", "width")  # what a setting may say of the network
 
@@ -32,7 +33,8 @@ class Contender(ABC):
     """One of those who are compared: it trains a network for so many epochs, and says how that is certified.
 
     name: on the command line; title, source: in tables; certified_by: the methods of `certify`, of which the best one
-    for each image counts; settings: what it tries, the first one if there is one trial only.
+    for each image counts; settings: what it tries, the first one if there is one trial only; takes: the keys of the
+    recipe that its trainings depend on, None if on all of them.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Contender(ABC):
     source: str
     certified_by: Sequence[str]
     settings: Sequence[Mapping[str, Any]]
+    takes: frozenset[str] | None = SHARED
 
     @abstractmethod
     def steps_per_epoch(self, lesson: Lesson, setting: Mapping[str, Any]) -> int:
@@ -89,6 +92,7 @@ class RecipeContender(Contender):
     title = "ℓ∞-dist Net"
     source = "Zhang et al., 2021; loss: Zhang et al., 2022"
     certified_by = ("box",)
+    takes = None
     settings: Sequence[Mapping[str, Any]] = ({"lr": 0.03}, {"lr": 0.02}, {"lr": 0.05})
 
     def steps_per_epoch(self, lesson: Lesson, setting: Mapping[str, Any]) -> int:

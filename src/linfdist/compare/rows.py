@@ -34,7 +34,8 @@ class Trial(Record):
 class CompareRow(Record):
     """One contender under the terms of a comparison.
 
-    recipe: a checksum of the recipe whose images and ε everyone had. budget: seconds, of which the trials had a share;
+    shared: a checksum of the ε and the augmentation that everyone had; recipe: one of all that this contender took of
+    the recipe, which is the same for methods to compare with. budget: seconds, of which the trials had a share;
     trials: empty if there was one setting only. epochs, seconds, seconds_per_epoch, memory_mb: of the training with the
     chosen setting; memory_mb is the most that the process held, None where the system does not tell. Percentages are of
     the first n test images; strongest: right, and broken by no attack. certify_ms: milliseconds of all proofs, divided
@@ -43,6 +44,7 @@ class CompareRow(Record):
 
     data: str
     eps: str
+    shared: str
     recipe: str
     method: str
     title: str

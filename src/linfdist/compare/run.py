@@ -14,7 +14,7 @@ from ..training import Diverged
 from .bout import Bout, Images
 from .contenders import Contender, Lesson, chosen
 from .rows import CompareRow, plain, read_compare_rows
-from .terms import HELD_OUT, Terms, rounded_up_time, time_text
+from .terms import HELD_OUT, Terms, checksum, rounded_up_time, time_text
 
 
 def run(
@@ -69,8 +69,10 @@ def _fits(row: CompareRow, terms: Terms, images: Images) -> bool:
     tried = [trial.setting for trial in row.trials] or [row.chosen]
     if tried != [plain(each) for each in contender.settings[: terms.trials]]:
         return False
-    mine = (row.data, row.recipe, row.budget, row.tried, row.seed, row.n)
-    return mine == (terms.data, terms.digest, terms.budget, terms.trials, terms.seed, len(images.test))
+    if row.recipe != checksum(terms.recipe, contender.takes):
+        return False
+    mine = (row.data, row.shared, row.budget, row.tried, row.seed, row.n)
+    return mine == (terms.data, terms.shared, terms.budget, terms.trials, terms.seed, len(images.test))
 
 
 def _run_each(
@@ -82,7 +84,8 @@ def _run_each(
     tell: Callable[[str], None],
     show: bool,
 ) -> None:
-    bouts = [Bout(each, terms, images, folder / each.name, tell, show) for each in left]
+    own = {each.name: folder / f"{each.name}-{checksum(terms.recipe, each.takes)}" for each in left}
+    bouts = [Bout(each, terms, images, own[each.name], tell, show) for each in left]
     if len(bouts) > 1:
         tell(
             f"{len(bouts)} methods, {time_text(len(bouts) * terms.budget)} of training in all, and their evaluation; "

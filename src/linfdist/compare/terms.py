@@ -13,6 +13,7 @@ TRIALS = 3
 TRIALS_SHARE = 0.25  # of the budget, for all trials together; none if there is only one setting
 HELD_OUT = 1000  # training images that choices are made on, but at most every seventh
 SHORTEST_TRIAL = 0.1  # epochs
+SHARED = frozenset({"data", "eps", "pad", "pad_mode", "flip"})  # keys of the recipe that every contender takes
 _LONGEST = 1000 * 3600
 
 
@@ -49,13 +50,13 @@ class Terms:
 
     @property
     def name(self) -> str:
-        """Name what trainings depend on, the recipe included; their folder has the same name."""
-        return f"{self.data}-{time_text(self.budget)}-trials{self.trials}-seed{self.seed}-{self.digest}"
+        """Name what all trainings depend on; their folder has the same name."""
+        return f"{self.data}-{time_text(self.budget)}-trials{self.trials}-seed{self.seed}-{self.shared}"
 
     @property
-    def digest(self) -> str:
-        """A checksum of the recipe; keys that are new, and at their defaults, change nothing."""
-        return hashlib.sha256(self.recipe.model_dump_json(exclude_defaults=True).encode()).hexdigest()[:8]
+    def shared(self) -> str:
+        """A checksum of what everyone takes of the recipe."""
+        return checksum(self.recipe, SHARED)
 
     @property
     def trial_seconds(self) -> float:
@@ -72,6 +73,11 @@ class Terms:
         if self.trials == 1:
             return epoch
         return epoch * max(1 / (1 - TRIALS_SHARE), SHORTEST_TRIAL * self.trials / TRIALS_SHARE)
+
+
+def checksum(recipe: recipes.Recipe, keys: frozenset[str] | None = None) -> str:
+    """A checksum of a recipe, or of some of its keys; keys that are new, and at their defaults, change nothing."""
+    return hashlib.sha256(recipe.model_dump_json(include=keys, exclude_defaults=True).encode()).hexdigest()[:8]
 
 
 def parse_budget(text: str) -> float:

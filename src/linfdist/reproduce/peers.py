@@ -21,7 +21,7 @@ class Panel(NamedTuple):
 
 
 def panels(rows: Sequence[CompareRow]) -> list[Panel]:
-    """The rows that belong in one panel of the picture: of one recipe, number of trials, seed and number of images."""
+    """The rows of each panel of the picture: of one ε, augmentation, number of trials, seed and number of images."""
     return [Panel(f"{question(few[0])}, {few[0].n:,} test images", few) for few in _alike(rows, _terms)]
 
 
@@ -75,7 +75,7 @@ def stated(rows: Sequence[CompareRow]) -> str:
 
 
 def _terms(row: CompareRow) -> tuple[Hashable, ...]:
-    return row.data, row.recipe, row.tried, row.seed, row.n
+    return row.data, row.shared, row.tried, row.seed, row.n
 
 
 def _alike(rows: Sequence[CompareRow], key: Callable[[CompareRow], Hashable]) -> list[list[CompareRow]]:
