@@ -20,9 +20,7 @@ class Visits:
     def __init__(self, count: int, safe_share: float = 1.0, lost_share: float = 1.0) -> None:
         self.count, self.safe_share, self.lost_share = count, safe_share, lost_share
         self.chooses = safe_share < 1 or lost_share < 1
-        self.leads = torch.full(
-            (count,), 0.5, dtype=torch.float32
-        )  # of images that were not seen yet: neither safe nor lost
+        self.leads = torch.full((count,), 0.5, dtype=torch.float32)  # not seen yet: neither safe nor lost
         self.order = torch.empty(0, dtype=torch.int64)  # of the epoch that goes on
 
     def begin_epoch(self, length: int, all_of_them: bool, generator: torch.Generator) -> None:
