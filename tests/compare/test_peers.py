@@ -11,6 +11,12 @@ from linfdist.reproduce.peers import accuracy_table, cost_table, groups, panels,
 from tools import compared
 
 
+def test_of_two_recipes_of_ours_the_last_one_counts(make_row):
+    old, other, new = make_row("dist", recipe="1"), make_row(), make_row("dist", recipe="2")
+    assert groups([old, other, new]) == [[new, other]]
+    assert [panel.rows for panel in panels([old, other, new])] == [[new, other]]
+
+
 def test_the_tables(make_row):
     rows = [make_row(), make_row("dist", "ℓ∞-dist Net", certified=90.0, strongest=91.0, memory_mb=None)]
     shown = accuracy_table(rows)

@@ -123,6 +123,8 @@ def main(folder: Path, source: Path) -> dict[str, list[str]]:
         "stop four": (4, "fewer", stop), "resume two": (2, "fewer", None),
         "kill": (2, "killed", kill), "after kill": (2, "killed", None),
         "visits": (1, "visits", fewer_visits), "visits of two": (2, "visits of two", fewer_visits),
+        "stop visits": (2, "visits stopped", lambda rank: {**at_step(25, {1}, interrupt)(rank), **fewer_visits(rank)}),
+        "resume visits": (2, "visits stopped", fewer_visits),
         "nan": (2, "nan", nan),
         "data": (2, "data", second(data_dir=folder / "file")),
         "recipe": (2, "recipe", second(recipe=tiny(epochs=1, width=16))),

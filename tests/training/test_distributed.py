@@ -52,7 +52,9 @@ def test_all_hear_who_is_to_be_visited(jobs):
     assert losses[1] == pytest.approx(losses[0], rel=1e-6)
 
 
-@pytest.mark.parametrize(("way", "to"), [("again", "four"), ("stopped", "four"), ("killed", "two")])
+@pytest.mark.parametrize(
+    ("way", "to"), [("again", "four"), ("stopped", "four"), ("killed", "two"), ("visits stopped", "visits of two")]
+)
 def test_same_bits(jobs, way, to):
     """Sums over processes have one order, whatever was bundled with what before and after a stop."""
     assert same_bits(tensors(jobs / way), tensors(jobs / to))

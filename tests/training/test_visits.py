@@ -1,13 +1,15 @@
 """Images that the loss does not move are visited less often; whoever is visited follows from the seed and the leads."""
 
 import math
+import os
+import signal
 
 import pytest
 import torch
 
 from linfdist import data, recipes
 from linfdist.files import load_tensors, save_tensors
-from linfdist.training import train
+from linfdist.training import Interrupted, train
 from linfdist.training.batches import Batches
 from linfdist.training.distributed import Workers
 from linfdist.training.losses import clipped_hinge_loss, leads
@@ -42,7 +44,6 @@ def test_who_is_safe_or_lost_has_no_gradient():
 @pytest.mark.parametrize("everyone", [True, False])
 def test_without_shares_an_epoch_is_one_permutation(everyone):
     visits = Visits(17)
-    visits.learn(0, torch.empty(0))
     visits.begin_epoch(16, everyone, generator(3))
     assert torch.equal(visits.order, torch.randperm(17, generator=generator(3))[:16])
     assert visits.state_dict() == {}
@@ -90,11 +91,15 @@ def test_training_learns_whom_to_leave_out(digits):
 
 def test_resumed_runs_have_the_same_bits(digits, tmp_path):
     whole = train(tiny(**FEWER), tmp_path / "whole", data_dir=digits, quiet=True)
-    for epoch in (2, 3):  # the last checkpoint is in the middle of that epoch, which has left somebody out
-        out = tmp_path / str(epoch)
-        stop = stop_after(epoch, lambda: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
+    ways = {  # the last checkpoint is one step before the end of an epoch that has left somebody out, or at its end
+        "within": (stop_after(3, lambda: 1 / 0), ZeroDivisionError, 29),
+        "between": (stop_after(2, lambda: os.kill(os.getpid(), signal.SIGINT)), Interrupted, 20),
+    }
+    for name, (stop, raised, step) in ways.items():
+        out = tmp_path / name
+        with pytest.raises(raised):
             train(tiny(**FEWER), out, data_dir=digits, quiet=True, evaluate=stop, checkpoint_seconds=0)
+        assert load_tensors(out / "checkpoint.safetensors")[1]["step"] == step
         order = load_tensors(out / "checkpoint.safetensors")[0]["visits/order"]
         assert len(order.unique()) < len(order)
         train(tiny(**FEWER), out, data_dir=digits, quiet=True, resume=True)
@@ -109,6 +114,7 @@ DAMAGE = {
     "leads of others": lambda content: content.update({"visits/leads": torch.zeros(5)}),
     "NaN": lambda content: content["visits/leads"].fill_(torch.nan),
     "double": lambda content: content.update({"visits/leads": content["visits/leads"].double()}),
+    "empty": lambda content: content.update({"visits/order": content["visits/order"][:0]}),
     "short": lambda content: content.update({"visits/order": content["visits/order"][:5]}),
     "nobody": lambda content: content["visits/order"].fill_(-1),
     "beyond": lambda content: content["visits/order"].fill_(10**6),
@@ -148,3 +154,32 @@ def test_recipes():
         tiny(safe_share=0)
     with pytest.raises(recipes.RecipeError, match=r"lost_share = 0\.5: has no effect here, because loss = 'ibp'"):
         recipes.load("mnist-mlp").override({"lost_share": 0.5})
+    with pytest.raises(recipes.RecipeError, match=r"lost_share = 0\.5: has no effect here, because loss = 'hinge'"):
+        recipes.load("mnist").override({"lost_share": 0.5})
+
+
+def test_shares_that_a_recipe_has_left_aside_by_another_loss(digits):
+    """`mnist-quick` with a head inherits shares that its loss has no use for."""
+    head = {"model": "dist_net_mlp", "loss": "ibp", "threshold": None, "ce_start": None, "ce_end": None,
+            "kappa": 0.5, "eps_train": "0.1"}  # fmt: skip
+    recipe = tiny(**FEWER).override(head)
+    assert recipe.safe_share == 0.2
+    trainer = Trainer(recipe, data.load("digits", data_dir=digits), data.info("digits"))
+    assert not trainer.batches.visits.chooses
+    trainer.step()
+
+
+def test_leads_on_boxes(digits):
+    """In e4 an image leads by its worst case, in units of that phase's threshold."""
+    recipe = tiny(**FEWER).override({"e4": 1, "box_threshold": "0.2", "box_lr": 0.01})
+    trainer = Trainer(recipe, data.load("digits", data_dir=digits), data.info("digits"))
+    trainer.done = round(trainer.total * 0.9)
+    state = trainer.state
+    assert state.boxes
+    x, y = trainer.batches.at(trainer.done)
+    with torch.no_grad():
+        _, bounds = trainer.objective(x, y, state)
+    where = trainer.batches.visits.order[trainer.done % trainer.batches.steps_per_epoch * 128 :][:128]
+    trainer.step()
+    expected = leads(bounds, y) / (0.2 * trainer.network.lipschitz)
+    torch.testing.assert_close(trainer.batches.visits.leads[where], expected)

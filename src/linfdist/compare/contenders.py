@@ -14,7 +14,7 @@ from ..models import PixelNet
 from ..recipes import Recipe
 from ..recipes.problems import closest
 from ..training import Trainer
-from .terms import SHARED
+from .terms import AUGMENTATION, SHARED
 
 _NETWORK = ("size", "width")  # what a setting may say of the network
 
@@ -80,9 +80,8 @@ class MethodContender(Contender):
         changes = {key: value for key, value in setting.items() if key in planned}
         method, recipe = self.method(**own), lesson.recipe
         eps = float(recipe.fraction("eps"))
-        return method, method.plan(
-            eps, epochs, pad=recipe.pad, pad_mode=recipe.pad_mode, flip=recipe.flip, seed=lesson.seed, **changes
-        )
+        augmentation = {key: getattr(recipe, key) for key in AUGMENTATION}
+        return method, method.plan(eps, epochs, seed=lesson.seed, **augmentation, **changes)
 
 
 class RecipeContender(Contender):

@@ -35,7 +35,7 @@ class CompareRow(Record):
     """One contender under the terms of a comparison.
 
     shared: a checksum of the ε and the augmentation that everyone had; recipe: one of all that this contender took of
-    the recipe, which is the same for methods to compare with. budget: seconds, of which the trials had a share;
+    the recipe, equal to `shared` for all but ours. budget: seconds, of which the trials had a share;
     trials: empty if there was one setting only. epochs, seconds, seconds_per_epoch, memory_mb: of the training with the
     chosen setting; memory_mb is the most that the process held, None where the system does not tell. Percentages are of
     the first n test images; strongest: right, and broken by no attack. certify_ms: milliseconds of all proofs, divided

@@ -13,7 +13,8 @@ TRIALS = 3
 TRIALS_SHARE = 0.25  # of the budget, for all trials together; none if there is only one setting
 HELD_OUT = 1000  # training images that choices are made on, but at most every seventh
 SHORTEST_TRIAL = 0.1  # epochs
-SHARED = frozenset({"data", "eps", "pad", "pad_mode", "flip"})  # keys of the recipe that every contender takes
+AUGMENTATION = ("pad", "pad_mode", "flip")
+SHARED = frozenset({"data", "eps", *AUGMENTATION})  # keys of the recipe that every contender takes
 _LONGEST = 1000 * 3600
 
 

@@ -43,15 +43,14 @@ class Declaration:
         return self.required + self.optional
 
 
-VISITS = ("safe_share", "lost_share")  # for losses of leads that are compared with a threshold
 DECLARED: dict[str, Declaration] = {
-    "hinge": Declaration("plain", required=("threshold",), optional=("hinge_mean_weight", *VISITS)),
+    "hinge": Declaration("plain", required=("threshold",), optional=("hinge_mean_weight", "safe_share")),
     "ibp": Declaration("head", required=("kappa", "eps_train"), schedule={"eps_train": WarmUp("eps_train")}),
     "ibp_hinge": Declaration("head", required=("eps_train",), schedule={"eps_train": WarmUp("eps_train")}),
     "scaled_ce": Declaration(
         "plain",
         required=("threshold", "ce_start", "ce_end"),
-        optional=("scale_start", *VISITS),
+        optional=("scale_start", "safe_share", "lost_share"),
         schedule={"ce_weight": Geometric("ce_start", "ce_end")},
     ),
 }

@@ -164,11 +164,11 @@ class Recipe(BaseModel):
 
     safe_share: VisitShare = Field(
         1.0,
-        description="share of the images that lead by more than 1.2 thresholds that a pass over the images visits, "
-        "after e1 (hinge, scaled_ce)",
+        description="share that a pass over the images visits of those that lead by 1.2 thresholds or more, after e1 "
+        "(hinge, scaled_ce)",
     )
     lost_share: VisitShare = Field(
-        1.0, description="the same for images that trail by more than half a threshold (hinge, scaled_ce)"
+        1.0, description="the same of those that trail by half a threshold or more (scaled_ce)"
     )
 
     batch_size: Whole = Field(512, description="images per update, over all processes")

@@ -22,12 +22,12 @@ class Panel(NamedTuple):
 
 def panels(rows: Sequence[CompareRow]) -> list[Panel]:
     """The rows of each panel of the picture: of one ε, augmentation, number of trials, seed and number of images."""
-    return [Panel(f"{question(few[0])}, {few[0].n:,} test images", few) for few in _alike(rows, _terms)]
+    return [Panel(f"{question(few[0])}, {few[0].n:,} test images", few) for few in _alike(_latest(rows), _terms)]
 
 
 def groups(rows: Sequence[CompareRow]) -> list[list[CompareRow]]:
     """The rows of each comparison: those of a panel that had the same budget."""
-    return _alike(rows, lambda row: (*_terms(row), row.budget))
+    return _alike(_latest(rows), lambda row: (*_terms(row), row.budget))
 
 
 def question(row: CompareRow) -> str:
@@ -76,6 +76,11 @@ def stated(rows: Sequence[CompareRow]) -> str:
 
 def _terms(row: CompareRow) -> tuple[Hashable, ...]:
     return row.data, row.shared, row.tried, row.seed, row.n
+
+
+def _latest(rows: Sequence[CompareRow]) -> list[CompareRow]:
+    """The last row of each method under the same terms: ours has another one for each recipe that it had."""
+    return list({(*_terms(row), row.budget, row.method): row for row in rows}.values())
 
 
 def _alike(rows: Sequence[CompareRow], key: Callable[[CompareRow], Hashable]) -> list[list[CompareRow]]:

@@ -40,7 +40,7 @@ class Batches:
         self.images, self.labels, self.taken, self.recipe, self.workers = images, labels, taken, recipe, workers
         self.augmentation = Augment(recipe.pad, recipe.pad_mode, recipe.flip, recipe.crop, recipe.pad_share)
         self.steps_per_epoch = len(taken) // recipe.batch_size
-        self.visits = Visits(len(taken), recipe.safe_share, recipe.lost_share)
+        self.visits = Visits(len(taken), **_shares(recipe))
         self._epoch = -1  # whose order `visits` has
         self._ready: dict[int, tuple[Tensor, Tensor]] = {}
 
@@ -75,13 +75,19 @@ class Batches:
         size = self.recipe.batch_size
         whole = torch.zeros(size, dtype=torch.float32, device=leads.device)
         whole[self.workers.rank :: self.workers.world] = leads
-        self.visits.learn(step % self.steps_per_epoch * size, self.workers.added(whole).cpu())
+        self.visits.learn(step % self.steps_per_epoch * size, self.workers.sum_tensor(whole).cpu())
 
     def load_visits(self, tensors: Mapping[str, Tensor], step: int, path: Path) -> None:
         """Resume before batch `step` with what `visits.state_dict` gave; path: where it came from."""
-        self.visits.load_state_dict(tensors, self.steps_per_epoch * self.recipe.batch_size, path)
+        length = self.steps_per_epoch * self.recipe.batch_size if step else 0
+        self.visits.load_state_dict(tensors, length, path)
         if self.visits.chooses:
             self._epoch = -1 if step % self.steps_per_epoch == 0 else step // self.steps_per_epoch
+
+
+def _shares(recipe: Recipe) -> dict[str, float]:
+    """The recipe's shares of visits, without those that its loss has no use for."""
+    return {key: getattr(recipe, key) for key in ("safe_share", "lost_share") if key not in recipe.idle()}
 
 
 def _generator(seed: int, stream: int, counter: int) -> torch.Generator:

@@ -1,4 +1,7 @@
-"""A training in one file, written whole or not at all. The order of the data is not in it: it follows from the seed."""
+"""A training in one file, written whole or not at all. The order of the data follows from the seed.
+
+It is in the file only if some images are visited less often than others: see `Visits`.
+"""
 
 import os
 from pathlib import Path

@@ -55,8 +55,8 @@ class Workers:
         torch.distributed.all_reduce(total)
         return dict(zip(mine, total.tolist(), strict=True))
 
-    def added(self, mine: torch.Tensor) -> torch.Tensor:
-        """Return the sum of the processes' tensors, which may be this one, changed, to each of them."""
+    def sum_tensor(self, mine: torch.Tensor) -> torch.Tensor:
+        """Sum a tensor over all processes, in place, and return it to each of them."""
         if self.world > 1:
             torch.distributed.all_reduce(mine)
         return mine

@@ -52,8 +52,8 @@ class Trainer:
 
     dataset: the training images, of which the recipe's `holdout` are set aside. info: what the network is built for.
     resumed: the weights will come from `load_state`, so the recipe's `start` is not read, and may be gone.
-    Initialisation, order and augmentation follow from the recipe's seed and the step alone; torch's own generator is
-    left as it was.
+    Initialisation, order and augmentation follow from the recipe's seed and the step alone, but for who is visited less
+    often (`Visits`); torch's own generator is left as it was.
     """
 
     def __init__(
@@ -112,7 +112,9 @@ class Trainer:
         """Do one step and return its loss. `state`: other settings than the schedule's."""
         state = state or self.state
         x, y = self.batches.at(self.done)
-        loss, correct = self.differentiate(x, y, state)  # which also learns who is safe, and who is lost
+        loss, correct, z = self.differentiate(x, y, state)
+        if self.batches.visits.chooses:
+            self.batches.learn(self.done, leads(z, y) / self.objective.loss.aim(state))
         self.update(state)
         self.done += 1
         self.sums["loss"] += loss * self.recipe.batch_size
@@ -120,10 +122,11 @@ class Trainer:
         self.sums["seen"] += self.recipe.batch_size
         return loss
 
-    def differentiate(self, x: Tensor, y: Tensor, state: State) -> tuple[float, int]:
-        """Compute the gradients of a batch; return its loss, and how many images are classified correctly.
+    def differentiate(self, x: Tensor, y: Tensor, state: State) -> tuple[float, int, Tensor]:
+        """Compute the gradients of a batch; return its loss, how many images are classified correctly, and the logits.
 
-        Both are those of the whole batch, over all processes: if the loss is not finite on one of them, all stop.
+        Loss and number are those of the whole batch, over all processes: if the loss is not finite on one of them, all
+        stop. The logits are those of this process's images.
         """
         self.objective.train()
         loss, z = self.shared(x, y, state)
@@ -132,14 +135,12 @@ class Trainer:
         if self.done + 1 < self.total:
             self.batches.prepare(self.done + 1)  # before anything is read from a GPU, which would mean to wait for it
         z = z.detach()
-        if self.batches.visits.chooses:
-            self.batches.learn(self.done, leads(z, y) / self.objective.loss.aim(state))
         correct = (z.argmax(1) == y).sum()
         whole = self.workers.sum({"loss": float(loss.detach()), "correct": float(correct)})
         value = whole["loss"] / self.workers.world
         if not math.isfinite(value):
             raise self._diverged(f"the loss became {value} at", self.done)
-        return value, int(whole["correct"])
+        return value, int(whole["correct"]), z
 
     def update(self, state: State) -> None:
         """Move the weights by their gradients, and their mean if the recipe has one and p is infinite."""
@@ -175,7 +176,7 @@ class Trainer:
                 raise self._diverged(f"{name} has values that are not finite after", self.done - 1)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return all tensors that a resumed training needs: weights, moments of Adam, and the mean of the weights."""
+        """Return all tensors that a resumed training needs: weights, moments of Adam, mean of the weights, visits."""
         parts = {
             "model": self.objective.state_dict(),
             "optimiser": self.optimiser.state_dict(),

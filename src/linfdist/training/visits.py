@@ -23,17 +23,16 @@ class Visits:
         self.leads = torch.full((count,), 0.5, dtype=torch.float32)  # not seen yet: neither safe nor lost
         self.order = torch.empty(0, dtype=torch.int64)  # of the epoch that goes on
 
-    def begin_epoch(self, length: int, all_of_them: bool, generator: torch.Generator) -> None:
+    def begin_epoch(self, length: int, everyone: bool, generator: torch.Generator) -> None:
         """Draw the next `length` images: fresh permutations one after the other, without those that are left out."""
-        share = torch.ones(self.count)
-        if not all_of_them:
-            share[self.leads >= SAFE] = self.safe_share
-            share[self.leads <= LOST] = self.lost_share
+        share = torch.ones(self.count, dtype=torch.float32)
+        share[self.leads >= SAFE] = self.safe_share
+        share[self.leads <= LOST] = self.lost_share
         passes, found = [], 0
         while found < length:
             drawn = torch.randperm(self.count, generator=generator)
-            if self.chooses and not all_of_them:
-                drawn = drawn[torch.rand(self.count, generator=generator) < share[drawn]]
+            if self.chooses and not everyone:
+                drawn = drawn[torch.rand(self.count, generator=generator, dtype=torch.float32) < share[drawn]]
             passes.append(drawn)
             found += len(drawn)
         self.order = torch.cat(passes)[:length]
@@ -48,7 +47,7 @@ class Visits:
         return {"leads": self.leads, "order": self.order} if self.chooses else {}
 
     def load_state_dict(self, tensors: Mapping[str, Tensor], length: int, path: Path) -> None:
-        """Resume from what `state_dict` gave; length: of an epoch; path: where it came from, for error messages."""
+        """Resume from what `state_dict` gave; length: of the order; path: where it came from, for error messages."""
         own = self.state_dict()
         if wrong := sorted(own.keys() ^ tensors.keys()):
             raise ValueError(f"{path} does not fit this run: visits are missing or unknown: {', '.join(wrong)}")
@@ -56,7 +55,7 @@ class Visits:
             return
         leads, order = tensors["leads"], tensors["order"]
         fits = leads.shape == (self.count,) and leads.dtype == torch.float32 and not leads.isnan().any()
-        drawn = order.dtype == torch.int64 and order.shape in ((0,), (length,))
+        drawn = order.dtype == torch.int64 and order.shape == (length,)
         if not fits or not drawn or (order < 0).any() or (order >= self.count).any():
             raise ValueError(f"{path} does not fit this run: its visits are not those of {self.count} images")
         self.leads, self.order = leads.clone(), order.clone()
