@@ -3,6 +3,7 @@
 import hashlib
 import math
 import re
+from collections.abc import Set
 from dataclasses import dataclass
 
 from .. import recipes
@@ -76,9 +77,10 @@ class Terms:
         return epoch * max(1 / (1 - TRIALS_SHARE), SHORTEST_TRIAL * self.trials / TRIALS_SHARE)
 
 
-def checksum(recipe: recipes.Recipe, keys: frozenset[str] | None = None) -> str:
+def checksum(recipe: recipes.Recipe, keys: Set[str] | None = None) -> str:
     """A checksum of a recipe, or of some of its keys; keys that are new, and at their defaults, change nothing."""
-    return hashlib.sha256(recipe.model_dump_json(include=keys, exclude_defaults=True).encode()).hexdigest()[:8]
+    text = recipe.model_dump_json(include=None if keys is None else set(keys), exclude_defaults=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def parse_budget(text: str) -> float:
