@@ -12,7 +12,7 @@ from linfdist.export.html import page as page_text
 from ..exact.nets import images, random_mlp, random_net
 from .engine import run
 
-ZOO = {"mnist-0.3": "mnist", "fashion-0.1": "fashion", "cifar10-8_255": "cifar10"}
+ZOO = {"mnist-0.3": "mnist", "fashion-0.1": "fashion", "cifar10-8_255-512": "cifar10"}
 
 
 def assert_same(page, network: FrozenNet, pixels, folder, proofs: int) -> None:
