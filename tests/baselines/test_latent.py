@@ -103,6 +103,16 @@ def test_colt_goes_from_bend_to_bend_and_leaves_frozen_layers_alone():
         assert net.scores.linear.weight.grad.abs().sum() > 0
 
 
+def test_colt_begins_with_a_small_eps():
+    net = mlp(0, hidden=(9, 8, 7))
+    x, y = pixels(net, 6), torch.arange(6) % 4
+    stage = Stage(0.0, 0.1, 0.0, 0.0, 0.1, target=0.1, done=0.05)  # half of the time in which the losses are mixed
+    loss, z = COLT(steps=2, count=9, growth=1.2, stable=0, sparse=0)(net, x, y, stage)
+    latent = Latent(net, x, 0.5 * 1.05 * 1.2**2 * 0.1, 9, stage.generator("latent"))
+    worst = cross_entropy(net(latent.attacked(y, 0, 2)), y)
+    torch.testing.assert_close(loss, (worst + cross_entropy(z, y)) / 2)
+
+
 def test_diffai_lies_between_a_point_and_intervals():
     net = cnn(4)
     x, y = pixels(net, 6), torch.arange(6) % 5

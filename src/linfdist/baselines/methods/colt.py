@@ -17,7 +17,7 @@ MORE = 1.05  # eps of the last stage
 class COLT(Method):
     """After the warm-up, the training has as many stages as there are bends. In stage k the layers up to the k-th bend
     are frozen, PGD looks for the worst point of the zonotope there, and the layers above are trained on it; stage 0 is
-    adversarial training. At first the loss of the stage before is mixed in.
+    adversarial training. At first the loss of the stage before is mixed in, and eps of stage 0 grows from 0.
 
     steps: of PGD. count: random combinations from which bounds of neurons are estimated. growth: each stage has so many
     times the eps of the next one; the last has 1.05 · eps, and the plan's ramp has no effect. stable: weight of
@@ -47,6 +47,8 @@ class COLT(Method):
             return cross_entropy(z, y), z
         frozen, last, mix = self.place(network, stage)
         eps = min(1.0, MORE * self.growth ** (last - frozen) * stage.target)
+        if frozen == 0:
+            eps *= mix  # all of a large eps at once ends in a network that gives every image the same class
         latent = Latent(network, x, eps, self.count, stage.generator("latent"))
         for _ in range(frozen):
             latent.bend()
