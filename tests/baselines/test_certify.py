@@ -128,13 +128,15 @@ def test_means_of_conventional_networks_are_certified():
 
 
 def test_evaluate_and_report_take_them(tmp_path):
-    net = cnn(1)
+    net = mlp(1)
     images = (pixels(net, 9) * 255).round().to(torch.uint8)
     labels = net(net.from_bytes(images)).argmax(1)
-    dataset = Dataset("noise", images, labels, tuple("abcde"))
+    dataset = Dataset("noise", images, labels, tuple("abcd"))
     result = ld.evaluate.evaluate(net, dataset, "0.01", tmp_path, method="crown-ibp", attacks=["pgd"])
     assert result.summary["method"] == "crown-ibp"
     assert 0 < result.summary["certified"] <= result.summary["robust"] <= 100
+    page = ld.report.write(tmp_path).read_text(encoding="utf-8")
+    assert "crown-ibp" in page
 
 
 def test_files_hold_them_and_loading_needs_no_import_before(tmp_path):

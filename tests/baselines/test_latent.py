@@ -158,6 +158,11 @@ def test_what_makes_no_sense_is_refused():
     ):
         with pytest.raises(ValueError, match=what):
             make()
-    net, x = DistNet((1, 3, 3), 4, 5, 2, [0.3], 0.3), torch.rand(2, 1, 3, 3)
-    with pytest.raises(TypeError, match="no bend"):
-        COLT()(net, x, torch.tensor([0, 1]), Stage(0.0, 0.1, 0.0, 0.0, 0.1, target=0.1, done=0.9))
+    straight = mlp(0)
+    straight.body = Stack(*(layer for layer in straight.body if not layer.bends))
+    for net, what in (
+        (DistNet((1, 3, 3), 4, 5, 2, [0.3], 0.3), "its part DistLinear has none of the bounds"),
+        (straight, "no bend in ReLUNet"),
+    ):
+        with pytest.raises(TypeError, match=what):
+            COLT().start(net, Stage(0.0, 0.1, 0.0, 0.0, 0.1))

@@ -186,6 +186,7 @@ def test_plans_of_other_things_than_numbers_are_refused(values, what):
         ("crown-ibp", GroupSortNet, "GroupSort"),
         ("pvt", GroupSortNet, "GroupSort"),
         ("diffai", GroupSortNet, "GroupSort"),
+        ("colt", GroupSortNet, "GroupSort"),
     ],
 )
 def test_networks_without_the_bounds_of_a_method_are_refused_at_once(method, kind, part):

@@ -9,6 +9,7 @@ from linfdist.cli import app
 from linfdist.compare.rows import read_compare_rows
 from linfdist.compare.run import run
 from linfdist.compare.terms import Terms
+from linfdist.records import append_records
 from linfdist.training import Diverged
 
 from .fakes import Fake
@@ -165,6 +166,9 @@ def test_the_command(tmp_path, digits, monkeypatch):
         assert word in first.output
     (folder,) = tmp_path.glob("digits-1.5s-trials2-seed0-*")
     assert (folder / "compare-dark.png").read_bytes().startswith(b"\x89PNG")
+    # A later recipe of ours, and today's again: the picture is of today's.
+    other = rows[0].model_copy(update={"recipe": "00000000", "certified": 0.0})
+    append_records(tmp_path / "rows.jsonl", [other.model_dump(exclude_none=True)])
     before = (tmp_path / "rows.jsonl").read_bytes()
     monkeypatch.setattr("linfdist.report.compared.require_matplotlib", no_matplotlib)
     second = CliRunner().invoke(app, command)
@@ -184,6 +188,7 @@ def test_the_command(tmp_path, digits, monkeypatch):
         ),
         (["--data", "mnits"], "Invalid value for --data: data = 'mnits': must be one of mnist"),
         (["--methods", "ipb"], "there is no 'ipb'; did you mean ibp"),
+        (["--methods", ","], "there is no ''; the methods are dist, natural"),
         (["--trials", "0"], "trials = 0: must be at least 1"),
         (["--limit", "0"], "limit = 0: must be at least 1 image"),
     ],

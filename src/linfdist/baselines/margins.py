@@ -21,17 +21,17 @@ def intervals(body: Stack, pixels: Box) -> list[Box]:
     return [*found, list(body)[-1].bare_box(found[-1])]
 
 
-def check_bounds(method: str, network: PixelNet, through: str | None) -> None:
+def check_bounds(method: str, network: PixelNet, readout: str | None, layers: str | None) -> None:
     """Raise TypeError unless the network has the bounds that a method trains on: better now than after the warm-up.
 
-    That is `pull_back` of its readout, and of all its layers the function of the contract that is named `through`.
+    That is, the functions of the contract with these names: one of its readout, and one of all its layers.
     """
     refusing: list[type] = []
-    if type(network.readout).pull_back is Readout.pull_back:  # the contract's own, which refuses
-        refusing.append(type(network.readout))
-    if through is not None:
-        refusal = getattr(LipschitzModule, through)
-        refusing += [type(layer) for layer in network.body if getattr(type(layer), through) is refusal]
+    if readout is not None and getattr(type(network.readout), readout) is getattr(Readout, readout):
+        refusing.append(type(network.readout))  # its function is the contract's own, which refuses
+    if layers is not None:
+        refusal = getattr(LipschitzModule, layers)
+        refusing += [type(layer) for layer in network.body if getattr(type(layer), layers) is refusal]
     if refusing:
         raise TypeError(
             f"method {method!r} cannot train a {type(network).__name__}: its part {refusing[0].__name__} has none of "

@@ -54,7 +54,7 @@ def compare(
         seconds = parse_budget(budget)
     with checking("--data" if data not in DATA else "--trials, --seed or --limit"):
         terms = Terms(data, seconds, trials, seed, limit)
-    names = [name.strip() for name in (methods or "").split(",") if name.strip()]
+    names = [] if methods is None else [name.strip() for name in methods.split(",")]
     with checking("--methods or --trials"):
         chosen(names, trials)
     kept = rows_file or out / ROWS
@@ -62,7 +62,8 @@ def compare(
     for table in (accuracy_table(rows), cost_table(rows)):
         Console().print(show(table))
     say(stated(rows))
-    _draw(next(panel for panel in panels(read_compare_rows(kept)) if rows[0] in panel.rows), out / terms.name)
+    everything = [*read_compare_rows(kept), *rows]  # of two rows the last counts, and that is the one of today's recipe
+    _draw(next(panel for panel in panels(everything) if rows[0] in panel.rows), out / terms.name)
 
 
 def _draw(panel: Panel, folder: Path) -> None:

@@ -23,6 +23,7 @@ from ..files import file_sha256, read_header, write_atomically
 from ..machine import in_words
 from ..models import PixelNet
 from ..records import Record, read_records
+from ..runs import MODEL
 from ..training import Diverged
 from . import memory
 from .contenders import Contender, Lesson
@@ -144,7 +145,7 @@ class Bout:
 
     def trained(self, number: int, epoch: float | None) -> tuple[PixelNet, Trained]:
         """Train on all images with a setting; epoch: the seconds that one took in its trial, if there was one."""
-        path, setting = self.folder / "model.safetensors", self.contender.settings[number]
+        path, setting = self.folder / MODEL, self.contender.settings[number]
         if path.exists():
             try:
                 record = Trained.model_validate_json(str(read_header(path).get(HEADER)))
@@ -179,7 +180,7 @@ class Bout:
 
     def row(self, trials: list[Trial], network: PixelNet, trained: Trained) -> CompareRow:
         """Evaluate the network and make the row."""
-        file = self.folder / "model.safetensors"
+        file = self.folder / MODEL
         part = "test" if self.terms.limit is None else f"test{len(self.images.test)}"
         out = self.folder / f"{part}-{file_sha256(file)[:12]}"
         summary = evaluate(

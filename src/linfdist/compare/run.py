@@ -10,6 +10,7 @@ from .. import data
 from ..data import Dataset
 from ..data.samples import spread_out
 from ..records import append_records
+from ..runs import MODEL
 from ..training import Diverged
 from .bout import Bout, Images
 from .contenders import Contender, Lesson, chosen
@@ -91,7 +92,7 @@ def _run_each(
             f"{len(bouts)} methods, {time_text(len(bouts) * terms.budget)} of training in all, and their evaluation; "
             "first, a few steps of each are timed"
         )
-    _check_budget([bout for bout in bouts if not (bout.folder / "model.safetensors").exists()], terms, tell)
+    _check_budget([bout for bout in bouts if not (bout.folder / MODEL).exists()], terms, tell)
     problems = []
     for number, bout in enumerate(bouts, start=1):
         tell(f"{number} of {len(bouts)}: {bout.contender.title} ({bout.contender.name})")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from .. import recipes
 from ..recipes.problems import closest
 
-DATA = ("mnist", "fashion", "cifar10", "digits")  # not tinyimagenet: networks to compare with take no crop yet
+DATA = ("mnist", "fashion", "cifar10", "digits")  # not tinyimagenet: its crop is not passed on
 TRIALS = 3
 TRIALS_SHARE = 0.25  # of the budget, for all trials together; none if there is only one setting
 HELD_OUT = 1000  # training images that choices are made on, but at most every seventh

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from ...models import PixelNet
+from ..margins import check_bounds
 from ..networks import ReLUNet, sized
 from ..plan import Plan, Stage
 
@@ -28,6 +29,7 @@ class Method(ABC):
     something of its networks; of several, the best one for each image counts. settings: what `linfdist compare` tries,
     the first one if it tries one only: arguments of the method, of `plan` and of `network`, by name. adam:
     settings of the optimiser, where they are not torch's own. kind: the class of the networks that it trains.
+    readout_needs, layers_need: the functions of the contract, of the readout and of each layer, that its loss calls.
     """
 
     name: ClassVar[str]
@@ -37,6 +39,8 @@ class Method(ABC):
     settings: ClassVar[Settings] = ({"lr": 1e-3}, {"lr": 2e-3}, {"lr": 5e-4})
     adam: ClassVar[Mapping[str, Any]] = {}
     kind: ClassVar[Callable[..., PixelNet]] = ReLUNet
+    readout_needs: ClassVar[str | None] = None
+    layers_need: ClassVar[str | None] = None
 
     @abstractmethod
     def __call__(self, network: PixelNet, x: Tensor, y: Tensor, stage: Stage) -> tuple[Tensor, Tensor]:
@@ -45,8 +49,10 @@ class Method(ABC):
     def start(self, network: PixelNet, stage: Stage) -> list[Parameter]:
         """Be ready for a training of this network, which starts at this stage; whatever was learned before is gone.
 
-        Return parameters of the method's own, which are trained along with those of the network.
+        Return parameters of the method's own, which are trained along with those of the network. TypeError if the
+        network has not the bounds that the loss is made of.
         """
+        check_bounds(self.name, network, self.readout_needs, self.layers_need)
         return []
 
     def after_step(self, network: PixelNet) -> None:  # noqa: B027 (most methods have nothing to do)

@@ -3,11 +3,10 @@
 from functools import partial
 
 from torch import Tensor
-from torch.nn import Parameter
 from torch.nn.functional import cross_entropy
 
 from ...models import PixelNet
-from ..margins import Bounds, check_bounds
+from ..margins import Bounds
 from ..parallel import by_parallel_lines
 from ..plan import Stage
 from .base import Method, at_half_width
@@ -26,15 +25,13 @@ class CAP(Method):
     source = "Wong & Kolter, 2018"
     certified_by = ("box", "crown", "fast-lin")
     settings = at_half_width(Method.settings)
+    readout_needs = "pull_back"
+    layers_need = "pull_back"
 
     def __init__(self, draws: int = 32) -> None:
         if draws < 0:
             raise ValueError(f"draws = {draws}: must be at least 1, or 0 for boxes without an estimate")
         self.draws = draws
-
-    def start(self, network: PixelNet, stage: Stage) -> list[Parameter]:
-        check_bounds(self.name, network, "pull_back")
-        return super().start(network, stage)
 
     def __call__(self, network: PixelNet, x: Tensor, y: Tensor, stage: Stage) -> tuple[Tensor, Tensor]:
         z = network(x)

@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 from torch.nn.functional import cross_entropy
 
 from ...models import PixelNet
@@ -29,17 +30,24 @@ class COLT(Method):
     source = "Balunović & Vechev, 2020"
     certified_by = ("box", "crown-ibp", "crown", "zonotope")
     settings = at_half_width(Method.settings)
+    layers_need = "forward_zonotope"
 
     def __init__(
         self, steps: int = 8, count: int = 50, growth: float = 1.1, stable: float = 0.005, sparse: float = 1e-5
     ) -> None:
-        if steps < 1 or count < 1:
-            raise ValueError(f"steps = {steps}, count = {count}: both must be at least 1")
-        if growth < 1 or stable < 0 or sparse < 0:
-            raise ValueError(
-                f"growth = {growth}, stable = {stable}, sparse = {sparse}: must be at least 1, and not negative"
-            )
+        for name, value in (("steps", steps), ("count", count), ("growth", growth)):
+            if not value >= 1:
+                raise ValueError(f"{name} = {value}: must be at least 1")
+        for name, value in (("stable", stable), ("sparse", sparse)):
+            if not value >= 0:
+                raise ValueError(f"{name} = {value}: must not be negative")
         self.steps, self.count, self.growth, self.stable, self.sparse = steps, count, growth, stable, sparse
+
+    def start(self, network: PixelNet, stage: Stage) -> list[Parameter]:
+        own = super().start(network, stage)
+        if not any(layer.bends for layer in network.body):
+            raise TypeError(f"COLT freezes the layers below a bend, but there is no bend in {type(network).__name__}")
+        return own
 
     def __call__(self, network: PixelNet, x: Tensor, y: Tensor, stage: Stage) -> tuple[Tensor, Tensor]:
         if stage.done == 0.0 or stage.target == 0.0:
@@ -69,10 +77,7 @@ class COLT(Method):
     @staticmethod
     def place(network: PixelNet, stage: Stage) -> tuple[int, int, float]:
         """How many bends are frozen, how many will be at last, and the weight of this stage against the one before."""
-        bends = sum(layer.bends for layer in network.body)
-        if not bends:
-            raise TypeError(f"COLT freezes the layers below a bend, but there is no bend in {type(network).__name__}")
-        last = max(1, bends - 1)
+        last = max(1, sum(layer.bends for layer in network.body) - 1)
         progress = stage.done * (last + 1)
         frozen = min(int(progress), last)
         return frozen, last, min(1.0, (progress - frozen) / MIX)

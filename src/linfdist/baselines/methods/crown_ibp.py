@@ -16,7 +16,7 @@ class CrownIBP(IBP):
     name = "crown-ibp"
     title = "CROWN-IBP"
     source = "Zhang et al., 2020"
-    through = "pull_back"
+    layers_need = "pull_back"
 
     def worst(self, network: PixelNet, x: Tensor, y: Tensor, stage: Stage) -> Tensor:
         bounds = Bounds(network, x, stage.eps)
@@ -38,7 +38,7 @@ class FusedCrownIBP(IBP):
     name = "crown-ibp-fused"
     title = "CROWN-IBP (loss fusion)"
     source = "Xu et al., 2020"
-    through = "pull_back"
+    layers_need = "pull_back"
 
     def worst(self, network: PixelNet, x: Tensor, y: Tensor, stage: Stage) -> Tensor:
         bounds = Bounds(network, x, stage.eps)

@@ -24,7 +24,7 @@ class DiffAI(IBP):
     source = "Mirman et al., 2018, 2019"
     certified_by = ("box", "crown-ibp", "crown", "zonotope")
     settings = at_half_width(IBP.settings)
-    through = "forward_zonotope"
+    layers_need = "forward_zonotope"
 
     def __init__(self, terms: int = 32) -> None:
         if terms < 1:

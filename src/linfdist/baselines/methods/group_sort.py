@@ -36,7 +36,7 @@ class GroupSortHinge(Method):
 
     def start(self, network: PixelNet, stage: Stage) -> list[Parameter]:
         self.after_step(network)
-        return []
+        return super().start(network, stage)
 
     def __call__(self, network: PixelNet, x: Tensor, y: Tensor, stage: Stage) -> tuple[Tensor, Tensor]:
         z = network(x)

@@ -3,20 +3,16 @@
 from typing import ClassVar
 
 from torch import Tensor
-from torch.nn import Parameter
 from torch.nn.functional import cross_entropy
 
 from ...models import PixelNet
-from ..margins import Bounds, check_bounds
+from ..margins import Bounds
 from ..plan import Stage
 from .base import Method, Settings
 
 
 class IBP(Method):
-    """κ · cross-entropy + (1 − κ) · cross-entropy of the worst case that intervals allow for; ε grows, κ falls.
-
-    through: the bounds that every layer must have, for methods that take more than intervals: see `check_bounds`.
-    """
+    """κ · cross-entropy + (1 − κ) · cross-entropy of the worst case that intervals allow for; ε grows, κ falls."""
 
     name = "ibp"
     title = "IBP"
@@ -26,12 +22,7 @@ class IBP(Method):
         {"lr": 1e-3, "reach": 4 / 3},  # 0.4 for 0.3
         {"lr": 2e-3, "reach": 1.1, "kappa": (1.0, 0.0)},
     )
-
-    through: ClassVar[str | None] = None
-
-    def start(self, network: PixelNet, stage: Stage) -> list[Parameter]:
-        check_bounds(self.name, network, self.through)
-        return super().start(network, stage)
+    readout_needs = "pull_back"
 
     def __call__(self, network: PixelNet, x: Tensor, y: Tensor, stage: Stage) -> tuple[Tensor, Tensor]:
         z = network(x)

@@ -70,7 +70,7 @@ class PVT(IBP):
     title = "PVT"
     source = "Dvijotham et al., 2018"
     settings = at_half_width(IBP.settings)
-    through = "pull_back"
+    layers_need = "pull_back"
 
     def __init__(self, hidden: int = 32) -> None:
         if hidden < 1:

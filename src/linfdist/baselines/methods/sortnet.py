@@ -1,7 +1,7 @@
 """SortNet (Zhang et al., NeurIPS 2022): distances in inputs that are dropped at random, whose mean is a sorted sum."""
 
 import math
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -40,12 +40,13 @@ class Sort(Method):
         self.scale = nn.Parameter(torch.ones(()))
 
     def start(self, network: PixelNet, stage: Stage) -> list[nn.Parameter]:
-        self.scale = nn.Parameter(torch.ones((), device=network.any_tensor.device))
-        return [self.scale]
-
-    def __call__(self, network: PixelNet, x: Tensor, y: Tensor, stage: Stage) -> tuple[Tensor, Tensor]:
         if not isinstance(network, SortNet):
             raise TypeError(f"method 'sortnet' trains a SortNet, got a {type(network).__name__}: see Method.network")
+        self.scale = nn.Parameter(torch.ones((), device=network.any_tensor.device))
+        return [*super().start(network, stage), self.scale]
+
+    def __call__(self, network: PixelNet, x: Tensor, y: Tensor, stage: Stage) -> tuple[Tensor, Tensor]:
+        network = cast(SortNet, network)  # as `start` has seen to
         (p0, p1), (ce0, ce1) = self.p, self.ce
         p = p0 * (p1 / p0) ** stage.share if stage.share < 1 else math.inf
         z = network.dropped(x, p, stage.generator("dropout"))
