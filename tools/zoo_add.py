@@ -2,6 +2,7 @@
 
 import argparse
 import re
+import shlex
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
@@ -11,7 +12,8 @@ from linfdist.eps import parse_eps
 from linfdist.files import file_sha256, write_atomically
 from linfdist.machine import in_words
 from linfdist.models import save
-from linfdist.runs import MODEL, Run
+from linfdist.recipes import Recipe, command
+from linfdist.runs import MODEL, RECIPE, Run
 from linfdist.zoo.cards import NAME, Card
 from linfdist.zoo.shelf import FILES, names
 
@@ -58,6 +60,7 @@ def add(
         data=recipe.data,
         eps=recipe.eps,
         recipe=recipe.model_dump(),
+        before=runs_before(recipe),
         seeds=[recipe.seed],
         hours=round(trained.seconds / 3600, 2) if hours is None else hours,
         machine=in_words(),
@@ -82,6 +85,19 @@ def add(
         curve.write(results / "curves" / f"{name}.json", measured.rows, float(parse_eps(recipe.eps)), trained.metrics)
     write_atomically(target / f"{name}.json", card.model_dump_json(indent=2) + "\n")
     return card
+
+
+def runs_before(recipe: Recipe) -> list[str]:
+    """The commands of the runs that a recipe names, as its start or as members of a mean, those that come first first.
+
+    Networks of the zoo have cards of their own.
+    """
+    commands: list[str] = []
+    for place in filter(None, [recipe.start, *recipe.mean_with]):
+        if (Path(place) / RECIPE).exists():
+            earlier = Run(Path(place)).recipe
+            commands += [*runs_before(earlier), f"{command(earlier)} --out {shlex.quote(place)}"]
+    return list(dict.fromkeys(commands))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -11,14 +11,14 @@ from linfdist import zoo as package_zoo
 from linfdist.certificates import certify
 from linfdist.evaluate import Violated
 from linfdist.models import load
-from linfdist.recipes import Recipe
+from linfdist.recipes import Recipe, command
 from linfdist.rows import Attempt, Row
 from linfdist.runs import Run
 from linfdist.zoo.cards import Card
 from linfdist.zoo.shelf import card, file
 from tools import measure as module
 from tools.measure import choose, measure
-from tools.zoo_add import add
+from tools.zoo_add import add, runs_before
 
 from ..ops.processes import ROOT
 
@@ -59,6 +59,15 @@ def test_a_card_tells_how_the_network_was_trained(zoo, run):
     assert Recipe.model_validate(claimed.recipe) == trained.recipe
     assert claimed.seeds == [trained.recipe.seed]
     assert claimed.hours == round(trained.seconds / 3600, 2)
+
+
+def test_a_card_tells_which_runs_came_before(run, monkeypatch):
+    monkeypatch.chdir(run.parent)
+    recipe = Run(run).recipe.override({"start": "run", "mean_with": ["mnist-0.3", "run"]})
+    (first,) = runs_before(recipe)
+    assert first == f"{command(Run(run).recipe)} --out run"
+    assert "--set width=32" in first
+    assert runs_before(Run(run).recipe) == []
 
 
 def test_what_is_attacked():

@@ -2,12 +2,15 @@
 
 import json
 import os
+import shlex
 import shutil
+from itertools import pairwise
 
 import pytest
 import torch
 
 import linfdist as ld
+from linfdist import recipes
 from linfdist import zoo as package_zoo
 from linfdist.zoo.cards import read
 from linfdist.zoo.shelf import card, file, names
@@ -97,6 +100,20 @@ def test_every_network_of_the_package_is_the_one_of_its_card(name):
     first = network.members[0] if each.recipe.get("mean_with") or each.recipe.get("views") else network
     assert first.config["width"] == each.recipe["width"]
     assert network(torch.zeros(1, *network.shape)).isfinite().all()
+
+
+@pytest.mark.parametrize("name", package_zoo.names())
+def test_every_network_of_the_package_can_be_trained_again(name):
+    """What its recipe names is another network of the zoo, or comes out of a command of its card before."""
+    each, made = package_zoo.card(name), []
+    for line in each.before:
+        program, verb, recipe, *rest = shlex.split(line)
+        settings = [after for flag, after in pairwise(rest) if flag == "--set"]
+        assert (program, verb) == ("linfdist", "train")
+        assert recipes.override(recipes.load(recipe), settings).data == each.data
+        made.append(rest[rest.index("--out") + 1])
+    needed = [place for place in (each.recipe.get("start"), *(each.recipe.get("mean_with") or [])) if place]
+    assert sorted(made) == sorted(place for place in needed if place not in package_zoo.names())
 
 
 def test_all_networks_together_are_small():

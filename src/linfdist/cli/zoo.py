@@ -88,7 +88,7 @@ def _lines(each: Card) -> dict[str, str]:
         "network": f"{recipe['model']}, depth {recipe['depth']}, width {recipe['width']}{each.mean_in_words}",
         "parameters": f"{each.parameters:,}",
         "recipe": f"{recipe['name']}: {recipe['source'].split('; changed')[0]}",
-        "again": _again(recipe),
+        "again": "\n".join([*each.before, _again(recipe)]),
         "training": f"{each.hours:g} hours, seed {', '.join(map(str, each.seeds))}; {each.machine}; {each.date}",
         "sha256": each.sha256,
     }

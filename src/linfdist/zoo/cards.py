@@ -31,6 +31,7 @@ class Card(_Strict):
     data: str
     eps: str
     recipe: dict[str, Any] = Field(description="all settings of the training, as in the run's recipe.json")
+    before: list[str] = Field(default=[], description="commands of the runs that its own begins with, in their order")
     seeds: list[int] = Field(min_length=1, description="of the runs that led to it")
     hours: float = Field(ge=0, description="of training")
     machine: str
