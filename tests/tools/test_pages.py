@@ -105,7 +105,6 @@ def test_a_full_page(root, shelf, make_row):
     assert "| E | ℓ∞-dist Net | 56.80 | 40.00 ± 0.00 | 37.46 | 30.00 ± 0.00 | 33.30 | 25.00 ± 0.00 | 3 |" in text
     settings, measured = "`lr=0.05` | 5,000 spaced | 5", "81.00 ± 1.58 | 90.00 ± 0.00 | 85.00 ± 0.00 | 5.0"
     assert f"| mnist | `mnist-quick` | {settings} | {measured} |" in text
-    )
     assert "an abacus, 2 cores, 2026-11-16, 0.6 hours of training" in text
     table3, table7 = text.index("## Table 3"), text.index("## Table 7")
     assert table3 < text.index("images/ablation.png") < text.index("Smoothing matters most.") < table7
