@@ -5,7 +5,7 @@ from pathlib import Path
 
 from linfdist.compare.rows import CompareRow
 from linfdist.report.compared import chart
-from linfdist.reproduce.peers import Panel, accuracy_table, cost_table, groups, panels, stated, title
+from linfdist.reproduce.peers import Panel, accuracy_table, cost_table, panels, stated, title
 
 from .markdown import as_markdown, fill
 
@@ -21,7 +21,7 @@ def page(root: Path, peers: Sequence[CompareRow]) -> str:
     if _several(peers):
         light = "![Certified accuracy against training time](images/compare.png)"
         parts = [f"{light}\n\n[The same on dark](images/compare-dark.png)."]
-    for rows in groups(peers):
+    for _, rows in panels(peers):
         parts += [
             f"**{title(rows)}.** {stated(rows)}",
             as_markdown(accuracy_table(rows)),

@@ -7,13 +7,13 @@ from linfdist.compare.rows import CompareRow, read_compare_rows
 from linfdist.records import append_records
 from linfdist.report.compared import chart
 from linfdist.reproduce.compare import compare
-from linfdist.reproduce.peers import accuracy_table, cost_table, groups, panels, stated
+from linfdist.reproduce.peers import accuracy_table, cost_table, panels, stated
 from tools import compared
 
 
 def test_of_two_recipes_of_ours_the_last_one_counts(make_row):
     old, other, new = make_row("dist", recipe="1"), make_row(), make_row("dist", recipe="2")
-    assert groups([old, other, new]) == [[new, other]]
+    assert [panel.rows for panel in panels([old, other, new])] == [[new, other]]
     assert [panel.rows for panel in panels([old, other, new])] == [[new, other]]
 
 
@@ -30,7 +30,7 @@ def test_the_tables(make_row):
     assert stated(rows) == (
         "20m of training for each, 2 settings tried on held-out images; seed 0; an abacus, 2 threads; 2026-11-17."
     )
-    assert len(groups([*rows, make_row(seed=1), make_row(n=50)])) == 3
+    assert len(panels([*rows, make_row(seed=1), make_row(n=50)])) == 3
 
 
 def test_tables_of_the_paper_show_the_row_of_the_largest_budget(make_row):
@@ -69,6 +69,9 @@ def test_the_page_and_its_picture(make_row, tmp_path):
     assert "](images/compare.png)" not in text  # one method alone is a row of a table, and no picture
     assert compared.pictures([make_row()]) == {}
     assert "](images/compare.png)" in compared.page(tmp_path, [make_row(), make_row("cap", "CAP")])
+    text = compared.page(tmp_path, [make_row(), make_row(budget=60.0, certified=10.0)])  # one table for both
+    assert "**mnist, ε = 0.3.** Training time as stated, 2 settings tried" in text
+    assert text.index("| IBP, 20m | 85.99 |") < text.index("| IBP, 1m | 10.00 |")
     rows = [make_row(), make_row("natural", "Natural training", certified=0.0, trials=[]), make_row("dist", "ℓ∞-dist")]
     drawn = chart([("one", rows), ("two", rows[:1])])
     assert drawn.light.startswith(b"\x89PNG")

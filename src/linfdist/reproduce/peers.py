@@ -25,11 +25,6 @@ def panels(rows: Sequence[CompareRow]) -> list[Panel]:
     return [Panel(f"{question(few[0])}, {few[0].n:,} test images", few) for few in _alike(_latest(rows), _terms)]
 
 
-def groups(rows: Sequence[CompareRow]) -> list[list[CompareRow]]:
-    """The rows of each comparison: those of a panel that had the same budget."""
-    return _alike(_latest(rows), lambda row: (*_terms(row), row.budget))
-
-
 def question(row: CompareRow) -> str:
     """What was to be proved."""
     return f"{row.data}, ε = {row.eps}"
@@ -37,7 +32,7 @@ def question(row: CompareRow) -> str:
 
 def title(rows: Sequence[CompareRow]) -> str:
     """Name a comparison."""
-    return f"{question(rows[0])}, {time_text(rows[0].budget)} for each"
+    return question(rows[0]) if _budgets(rows) else f"{question(rows[0])}, {time_text(rows[0].budget)} for each"
 
 
 def accuracy_table(rows: Sequence[CompareRow]) -> ComparedTable:
@@ -47,7 +42,7 @@ def accuracy_table(rows: Sequence[CompareRow]) -> ComparedTable:
         published = [published_number(cited_as(row), key) for key in ("certified", "test")]
         certified, clean = (NONE if number is None else str(number) for number in published)
         lines.append([
-            row.title, down(written(row.certified), 2), certified, nearest(row.clean, 2), clean,
+            _named(row, rows), down(written(row.certified), 2), certified, nearest(row.clean, 2), clean,
             up(written(row.pgd20), 2), up(written(row.strongest), 2),
         ])  # fmt: skip
     return ComparedTable(f"{title(rows)}: percent of {rows[0].n:,} test images", list(_ACCURACY), 1, lines)
@@ -59,7 +54,7 @@ def cost_table(rows: Sequence[CompareRow]) -> ComparedTable:
     for row in _ordered(rows):
         memory = NONE if row.memory_mb is None else nearest(row.memory_mb, 0)
         lines.append([
-            row.title, nearest(row.seconds, 1), nearest(row.epochs, 1), nearest(row.seconds_per_epoch, 2), memory,
+            _named(row, rows), nearest(row.seconds, 1), nearest(row.epochs, 1), nearest(row.seconds_per_epoch, 2), memory,
             nearest(row.certify_ms, 2), setting_in_words(row.chosen),
         ])  # fmt: skip
     return ComparedTable(f"{title(rows)}: the training", list(_COST), 1, lines)
@@ -71,7 +66,18 @@ def stated(rows: Sequence[CompareRow]) -> str:
     trials = "one setting" if first.tried == 1 else f"{first.tried} settings tried on held-out images"
     machines = "; ".join(dict.fromkeys(f"{row.machine}, {_threads(row.threads)}" for row in rows))
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
-    return f"{time_text(first.budget)} of training for each, {trials}; seed {first.seed}; {machines}; {when}."
+    time = "Training time as stated" if _budgets(rows) else f"{time_text(first.budget)} of training for each"
+    return f"{time}, {trials}; seed {first.seed}; {machines}; {when}."
+
+
+def _budgets(rows: Sequence[CompareRow]) -> bool:
+    """Whether some had more time than others."""
+    return len({row.budget for row in rows}) > 1
+
+
+def _named(row: CompareRow, rows: Sequence[CompareRow]) -> str:
+    """The method's name, with its time where that differs."""
+    return f"{row.title}, {time_text(row.budget)}" if _budgets(rows) else row.title
 
 
 def _terms(row: CompareRow) -> tuple[Hashable, ...]:
