@@ -27,7 +27,7 @@ class GroupSortHinge(Method):
     source = "Anil et al., 2019"
     certified_by = ("box",)
     kind = GroupSortNet
-    settings = tuple({"lr": lr} for lr in (0.01, 0.02, 0.005))
+    settings = ({"lr": 0.01}, {"lr": 0.01, "stretch": 0.3}, {"lr": 0.01, "stretch": 0.1})
 
     def __init__(self, stretch: float = 1.0) -> None:
         if not 0 < stretch < float("inf"):
