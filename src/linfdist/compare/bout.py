@@ -26,7 +26,7 @@ from ..records import Record, read_records
 from ..runs import MODEL
 from ..training import Diverged
 from . import memory
-from .contenders import Contender, Lesson
+from .contenders import AfterEpoch, Contender, Lesson
 from .pace import REHEARSAL, SHARE, epochs_within, seconds_per_epoch
 from .rows import CompareRow, Setting, Trial, plain, setting_in_words
 from .terms import Terms, checksum
@@ -109,8 +109,8 @@ class Bout:
         what = f"trial {number + 1} of {self.terms.trials}, {setting_in_words(plain(setting))}"
         measured, problem, start = {"clean": 0.0, "pgd20": 0.0, "certified": 0.0}, None, time.perf_counter()
         try:
-            with busy(f"{self.contender.title}: {what}, {epochs:.3g} epochs in {seconds:.3g} s", self.show):
-                network = self.contender.train(lesson, setting, epochs)
+            with busy(f"{self.contender.title}: {what}, {epochs:.3g} epochs in {seconds:.3g} s", self.show) as add:
+                network = self.contender.train(lesson, setting, epochs, _told_to(add))
                 took = time.perf_counter() - start
                 measured = self.measure(network)
         except Diverged as error:
@@ -159,8 +159,8 @@ class Bout:
         for attempts_left in reversed(range(ATTEMPTS)):
             epochs = epochs_within(seconds, pace, self.contender.steps_per_epoch(lesson, setting))
             watched, start = memory.reset_peak(), time.perf_counter()
-            with busy(f"{self.contender.title}: training, {epochs:.3g} epochs in {seconds:.3g} s", self.show):
-                network = self.contender.train(lesson, setting, epochs)
+            with busy(f"{self.contender.title}: training, {epochs:.3g} epochs in {seconds:.3g} s", self.show) as add:
+                network = self.contender.train(lesson, setting, epochs, _told_to(add))
             took = time.perf_counter() - start
             if took <= LATE * seconds or not attempts_left:
                 break
@@ -218,6 +218,10 @@ class Bout:
         measured = {"clean": row.clean, "pgd20": row.pgd20, "certified": row.certified}
         self.tell(f"  {_percentages(measured)} ({row.n:,} test images)")
         return row
+
+
+def _told_to(add: Callable[[str], None]) -> AfterEpoch:
+    return lambda epoch, accuracy: add(f"after {epoch:.3g}, {accuracy:.1f} % of training images right")
 
 
 def _percentages(measured: dict[str, float]) -> str:

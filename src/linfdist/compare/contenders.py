@@ -1,7 +1,7 @@
 """Who is compared: every method of `linfdist.baselines`, and the paper's own networks."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -16,7 +16,12 @@ from ..recipes.problems import closest
 from ..training import Trainer
 from .terms import AUGMENTATION, SHARED
 
+AfterEpoch = Callable[[float, float], object]  # is told how many epochs are done, and the training accuracy (percent)
 _NETWORK = ("size", "width")  # what a setting may say of the network
+
+
+def silent(epoch: float, accuracy: float) -> None:
+    """Tell nobody."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,9 @@ class Contender(ABC):
         """How many updates an epoch has."""
 
     @abstractmethod
-    def train(self, lesson: Lesson, setting: Mapping[str, Any], epochs: float) -> PixelNet:
+    def train(
+        self, lesson: Lesson, setting: Mapping[str, Any], epochs: float, after_epoch: AfterEpoch = silent
+    ) -> PixelNet:
         """Train a fresh network, with its whole schedule scaled to so many epochs; in eval mode, on the CPU.
 
         `Diverged` if the loss is no longer finite.
@@ -66,13 +73,18 @@ class MethodContender(Contender):
     def steps_per_epoch(self, lesson: Lesson, setting: Mapping[str, Any]) -> int:
         return len(lesson.dataset) // self._parts(lesson, setting, 1.0)[1].batch_size
 
-    def train(self, lesson: Lesson, setting: Mapping[str, Any], epochs: float) -> PixelNet:
+    def train(
+        self, lesson: Lesson, setting: Mapping[str, Any], epochs: float, after_epoch: AfterEpoch = silent
+    ) -> PixelNet:
         method, plan = self._parts(lesson, setting, epochs)
         info, size = lesson.info, {key: setting[key] for key in _NETWORK if key in setting}
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(lesson.seed)
             network = method.network(info.shape, info.num_classes, info.mean, info.std, **size)
-        return baselines.train(network, lesson.dataset.images, lesson.dataset.labels, method, plan)
+        return baselines.train(
+            network, lesson.dataset.images, lesson.dataset.labels, method, plan,
+            lambda epoch: after_epoch(epoch.epoch, epoch.accuracy),
+        )  # fmt: skip
 
     def _parts(self, lesson: Lesson, setting: Mapping[str, Any], epochs: float) -> tuple[Method, Plan]:
         planned = {"reach", *(field.name for field in fields(Plan))}
@@ -97,14 +109,12 @@ class RecipeContender(Contender):
     def steps_per_epoch(self, lesson: Lesson, setting: Mapping[str, Any]) -> int:
         return len(lesson.dataset) // lesson.recipe.override(setting).batch_size
 
-    def train(self, lesson: Lesson, setting: Mapping[str, Any], epochs: float) -> PixelNet:
+    def train(
+        self, lesson: Lesson, setting: Mapping[str, Any], epochs: float, after_epoch: AfterEpoch = silent
+    ) -> PixelNet:
         recipe = lesson.recipe.override({**setting, "epochs": epochs, "seed": lesson.seed})
         trainer = Trainer(recipe, lesson.dataset, lesson.info)
-        while not trainer.finished:
-            trainer.step()
-            if trainer.epoch_ended:
-                trainer.end_epoch()
-        return trainer.finish()
+        return trainer.run(lambda progress: after_epoch(progress.epoch, progress.train_accuracy))
 
 
 def contenders() -> dict[str, Contender]:

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 
@@ -41,10 +41,10 @@ class Bar:
 
 
 @contextmanager
-def busy(text: str, show: bool) -> Iterator[None]:
-    """Show on a terminal that something is under way, while there is nothing to count."""
+def busy(text: str, show: bool) -> Iterator[Callable[[str], None]]:
+    """Show on a terminal that something is under way, while there is nothing to count; yield what adds to the text."""
     console = Console(file=sys.stderr)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not (show and console.is_terminal)) as bar:
-        bar.add_task(text, total=None)
-        yield
+        task = bar.add_task(text, total=None)
+        yield lambda more: bar.update(task, description=f"{text}; {more}")

@@ -54,8 +54,8 @@ def cost_table(rows: Sequence[CompareRow]) -> ComparedTable:
     for row in _ordered(rows):
         memory = NONE if row.memory_mb is None else nearest(row.memory_mb, 0)
         lines.append([
-            _named(row, rows), nearest(row.seconds, 1), nearest(row.epochs, 1), nearest(row.seconds_per_epoch, 2), memory,
-            nearest(row.certify_ms, 2), setting_in_words(row.chosen),
+            _named(row, rows), nearest(row.seconds, 1), nearest(row.epochs, 1), nearest(row.seconds_per_epoch, 2),
+            memory, nearest(row.certify_ms, 2), setting_in_words(row.chosen),
         ])  # fmt: skip
     return ComparedTable(f"{title(rows)}: the training", list(_COST), 1, lines)
 

@@ -55,14 +55,7 @@ def train(
         if chosen.data in data.NAMES:
             changes = {"data": "./in-memory", **changes}  # it is not the data set that the recipe was made for
     workers = Workers(device=devices.choose(device))
-    trainer = Trainer(chosen.override(changes), dataset, info, workers)
-    while not trainer.finished:
-        trainer.step()
-        if trainer.epoch_ended:
-            progress = trainer.end_epoch()
-            if callback is not None:
-                callback(progress)
-    network = trainer.finish().cpu()
+    network = Trainer(chosen.override(changes), dataset, info, workers).run(callback).cpu()
     network.class_names = dataset.classes
     return network
 

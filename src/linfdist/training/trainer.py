@@ -1,7 +1,7 @@
 """A training in memory: a recipe, images and labels in, weights out. Files, signals and terminals are the loop's."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -163,6 +163,16 @@ class Trainer:
             p=last.p,
             lr=last.lr,
         )
+
+    def run(self, after_epoch: Callable[[Progress], object] | None = None) -> PixelNet:
+        """Take all steps that are left, and return the result; what `after_epoch` raises ends the training."""
+        while not self.finished:
+            self.step()
+            if self.epoch_ended:
+                progress = self.end_epoch()
+                if after_epoch is not None:
+                    after_epoch(progress)
+        return self.finish()
 
     def finish(self) -> PixelNet:
         """Return the result, in eval mode, with the mean of the weights if the recipe has one."""
