@@ -80,6 +80,15 @@ def test_everyone_is_there_and_declares_settings_that_work(digits):
     assert plan.eps == pytest.approx(0.1 * 4 / 3)
 
 
+@pytest.mark.parametrize("name", ["dist", "natural"])
+def test_a_training_tells_how_it_is_after_each_epoch(digits, name):
+    lesson, told = Lesson(load("digits", data_dir=digits), info("digits"), Terms("digits", 1).recipe, 0), []
+    contender = contenders()[name]
+    contender.train(lesson, contender.settings[0], 2.0, lambda *each: told.append(each))
+    assert [epoch for epoch, _ in told] == [1, 2]
+    assert 0 < told[0][1] < told[1][1] <= 100
+
+
 def test_unknown_names_and_too_many_trials():
     assert [each.name for each in chosen(["ibp", "dist"], 3)] == ["dist", "ibp"]
     assert len(chosen([], 1)) == len(contenders())
