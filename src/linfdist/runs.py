@@ -48,7 +48,7 @@ GALLERY = "gallery.safetensors"
 MOST_EPOCHS = 100_000
 MOST_GALLERY_BYTES = 2**30
 _NEEDED = ("n", "eps", "clean", "robust", "certified", "mean_radius", "method", "model_sha256")
-_AGAIN = "evaluate again with --fresh"
+_AGAIN = "evaluate again with --fresh, or remove its folder"
 
 
 class Run:

@@ -145,6 +145,10 @@ def test_trained_they_are_accurate_and_certified_by_nothing(tmp_path):
 def test_what_cannot_be_built_is_refused():
     with pytest.raises(ValueError, match="norm = 3"):
         NormLinear(4, 4, 3)
+    model = net(1, 1)
+    model.body.layers[2].norm = 0.5  # has no Lipschitz constant at all
+    with pytest.raises(ValueError, match=r"norm = 0\.5: must be 1 or 2"):
+        ld.certify(model, pixels(model, 2), "0.01")
     with pytest.raises(ValueError, match="at least one hidden layer"):
         AdderNet((1, 3, 3), 4, [0.3], 0.31, [])
     with pytest.raises(ValueError, match=r"at least one neuron, got hidden = \[3, 0\]"):

@@ -179,6 +179,23 @@ def test_the_command(tmp_path, digits, monkeypatch):
     assert (tmp_path / "rows.jsonl").read_bytes() == before
 
 
+def test_rows_that_cannot_be_written_are_told_before_anything_is_trained(tmp_path, digits):
+    (tmp_path / "file").touch()
+    rows = tmp_path / "file" / "rows.jsonl"
+    with pytest.raises(ValueError, match=r"rows\.jsonl cannot be written .*: choose another --rows"):
+        run(Terms("digits", 8.0), ["natural"], tmp_path, rows, digits)
+    assert not list(tmp_path.glob("*/natural-*"))
+
+
+def test_a_network_that_cannot_be_read_is_named(contend, tmp_path):
+    contend(Fake())
+    (network,) = tmp_path.glob("*/*/model.safetensors")
+    network.write_bytes(network.read_bytes()[:99])
+    (tmp_path / "rows.jsonl").unlink()
+    with pytest.raises(ValueError, match=r"model\.safetensors .*; remove it, and it is trained again"):
+        contend(Fake())
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [

@@ -24,6 +24,21 @@ def test_round_trip_through_a_file(tmp_path):
     assert again.config == net.config
 
 
+def test_a_file_keeps_its_precision_whatever_the_default(tmp_path):
+    for dtype, other in ((torch.float32, torch.float64), (torch.float64, torch.float32)):
+        net = DistNet((1, 3, 3), 4, 5, 2, [0.3], 0.3).to(dtype).eval()
+        save(net, tmp_path / "net.safetensors")
+        default = torch.get_default_dtype()
+        torch.set_default_dtype(other)
+        try:
+            loaded = load(tmp_path / "net.safetensors")
+        finally:
+            torch.set_default_dtype(default)
+        assert loaded.any_tensor.dtype == dtype
+        x = torch.rand(3, 1, 3, 3, dtype=dtype)
+        assert torch.equal(loaded(x), net(x))
+
+
 def test_files_of_baselines_say_what_loads_them(tmp_path, monkeypatch):
     path = tmp_path / "model.safetensors"
     save(ReLUNet((1, 4, 4), 3, [0.5], 0.3, hidden=[5]), path)

@@ -32,6 +32,10 @@ class NormLinear(LipschitzModule):
         self.norm = norm
         self.weight = nn.Parameter(torch.randn(out_features, in_features))
 
+    def check(self, name: str) -> None:
+        if self.norm not in (1, 2):
+            raise ValueError(f"{name}.norm = {self.norm!r}: must be 1 or 2, for no other norm has a proof")
+
     @property
     def inputs(self) -> int:
         """How many terms a neuron sums up."""

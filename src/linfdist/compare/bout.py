@@ -149,10 +149,12 @@ class Bout:
         if path.exists():
             try:
                 record = Trained.model_validate_json(str(read_header(path).get(HEADER)))
+                if record.setting == plain(setting):
+                    return models.load(path), record
             except ValidationError:
                 raise ValueError(f"{path} has no record of its training: remove it, and it is trained again") from None
-            if record.setting == plain(setting):
-                return models.load(path), record
+            except ValueError as error:
+                raise ValueError(f"{error}; remove it, and it is trained again") from None
         lesson, seconds = self.images.all, self.terms.training_seconds
         pace = self.rehearsed(number) if epoch is None else epoch
         pace *= len(lesson.dataset) / len(self.images.kept.dataset)

@@ -35,6 +35,7 @@ def run(
     wanted = chosen(names, terms.trials)
     folder = out / terms.name
     folder.mkdir(parents=True, exist_ok=True)
+    _check_writable(rows_file)
     try:
         with FileLock(folder / ".lock", timeout=0):
             images = load_images(terms, data_dir)
@@ -44,6 +45,16 @@ def run(
     except Timeout:
         raise ValueError(f"another process compares into {folder}: wait for it, or choose another --out") from None
     return [row for row in read_compare_rows(rows_file) if _fits(row, terms, images)]
+
+
+def _check_writable(rows_file: Path) -> None:
+    """Find out before hours of training, and not after."""
+    try:
+        rows_file.parent.mkdir(parents=True, exist_ok=True)
+        with open(rows_file, "ab"):
+            pass
+    except OSError as error:
+        raise ValueError(f"{rows_file} cannot be written ({error.strerror}): choose another --rows or --out") from None
 
 
 def load_images(terms: Terms, data_dir: Path | None = None) -> Images:

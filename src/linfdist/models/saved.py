@@ -50,7 +50,7 @@ def load(source: str | Path) -> PixelNet:
     tensors, header = load_tensors(path)
     if not isinstance(header.get("config"), dict):
         raise ValueError(f"{path} holds no network: its header has no configuration")
-    network = _describe(header["config"], tensors, path)
+    network = _of_dtype(_describe(header["config"], tensors, path), tensors)
     if "steps" in header:
         tensors = expand(tensors, header["steps"], network, path)
     _check_fit(network, tensors, path)
@@ -86,6 +86,12 @@ def _describe(config: Mapping[str, Any], tensors: Mapping[str, Tensor], path: Pa
             return from_config(config)
     except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(f"{path} describes a network that cannot be built: {error}") from None
+
+
+def _of_dtype(network: PixelNet, tensors: Mapping[str, Tensor]) -> PixelNet:
+    """The network in the precision of the file, and not in torch's default one, if the file has one of the two."""
+    found = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}
+    return network.to(found.pop()) if found in ({torch.float32}, {torch.float64}) else network
 
 
 def _layers(config: Mapping[str, Any]) -> int:
