@@ -1,7 +1,7 @@
 """Whether the engine's lists could be kept from batch to batch: how often, how long, and what checking costs.
 
 A list may be used again while the weights are the same and every input of the batch stays within the range that the
-list was made for. Run: `.venv/bin/python -m tools.kept_lists mnist-0.3-512 cifar10-8_255-512`. docs/engine.md quotes it.
+list was made for. Run: `.venv/bin/python -m tools.kept_lists mnist-0.3 cifar10-8_255-512`. docs/engine.md quotes it.
 """
 
 import argparse

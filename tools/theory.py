@@ -86,7 +86,7 @@ def _opinions() -> list[dict[str, Any]]:
 
 def _lipschitz() -> dict[str, Any]:
     """Constants over p of a network before and after training, relative to that of p = inf; and the p of training."""
-    trained = ld.load("mnist-0.3-512")
+    trained = ld.load("mnist-0.3")
     assert isinstance(trained, DistNet)
     torch.manual_seed(0)
     fresh = DistNet((1, 28, 28), 10, width=512, depth=5, mean=[0.1307], std=0.3081, identity_init=False).eval()
@@ -220,7 +220,7 @@ def _constants(measured: dict[str, Any]) -> Any:
     names = {
         "bound": ("bound: product of d^(1/p)", _COLOURS[6], (0, (4, 3))),
         "random": ("random weights, measured", _COLOURS[2], "-"),
-        "trained": ("mnist-0.3-512, measured", _COLOURS[0], "-"),
+        "trained": ("mnist-0.3, measured", _COLOURS[0], "-"),
         "neuron": ("one neuron of 784 inputs", _COLOURS[4], (0, (1, 2))),
     }
     for key, (label, colour, style) in names.items():
@@ -232,7 +232,7 @@ def _constants(measured: dict[str, Any]) -> Any:
     left.set_title("Five layers of ℓp distances", loc="left", fontweight="bold")
     left.legend(fontsize=8)
     right.plot(measured["epochs"], measured["ramp"], color=_COLOURS[6], linestyle=(0, (4, 3)), label="bound")
-    right.plot(measured["epochs"], measured["ramp_measured"], color=_COLOURS[0], label="mnist-0.3-512, measured")
+    right.plot(measured["epochs"], measured["ramp_measured"], color=_COLOURS[0], label="mnist-0.3, measured")
     right.axhline(1.0, color=_COLOURS[1], linewidth=1)
     right.set(yscale="log", xlabel="epoch of mnist-quick: p grows from 8 to ∞", xlim=(0, None))
     _ticks(right.yaxis, {k: f"{k:g}" for k in (1, 2, 5, 10, 20, 50)})

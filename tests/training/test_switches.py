@@ -185,9 +185,9 @@ def test_start_gets_the_head_of_the_recipe(make, finished):
 
 
 def test_start_from_the_zoo():
-    recipe = recipes.load("mnist-quick").override({"start": "mnist-0.3-512"})
+    recipe = recipes.load("mnist-quick").override({"start": "mnist-0.3"})
     network = start_network(recipe, data.info("mnist"), (torch.rand(2, 1, 28, 28), torch.tensor([3, 4])))
-    assert not differing(network.state_dict(), ld.load("mnist-0.3-512").state_dict())
+    assert not differing(network.state_dict(), ld.load("mnist-0.3").state_dict())
 
 
 def test_start_that_cannot_grow_to_the_shape_is_refused(make, finished):
