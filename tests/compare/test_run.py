@@ -56,9 +56,9 @@ def test_nobody_takes_longer_than_the_others(contend, monkeypatch):
     monkeypatch.setattr("linfdist.compare.bout.time.perf_counter", lambda: now[0])
     train = fake.train
 
-    def slow(lesson, setting, epochs):
+    def slow(lesson, setting, epochs, after_epoch):
         now[0] += 2 * epochs
-        return train(lesson, setting, epochs)
+        return train(lesson, setting, epochs, after_epoch)
 
     fake.train = slow
     ((row,), told) = contend(fake, trials=1)

@@ -48,11 +48,14 @@ def run(
 
 
 def _check_writable(rows_file: Path) -> None:
-    """Find out before hours of training, and not after."""
+    """Find out before hours of training, and not after; leave no empty file behind."""
     try:
+        new = not rows_file.exists()
         rows_file.parent.mkdir(parents=True, exist_ok=True)
         with open(rows_file, "ab"):
             pass
+        if new:
+            rows_file.unlink()
     except OSError as error:
         raise ValueError(f"{rows_file} cannot be written ({error.strerror}): choose another --rows or --out") from None
 
