@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import torch
 from filelock import FileLock, Timeout
@@ -48,14 +49,11 @@ def run(
 
 
 def _check_writable(rows_file: Path) -> None:
-    """Find out before hours of training, and not after; leave no empty file behind."""
+    """Find out before hours of training, and not after; whatever other processes write there is left alone."""
     try:
-        new = not rows_file.exists()
         rows_file.parent.mkdir(parents=True, exist_ok=True)
-        with open(rows_file, "ab"):
+        with open(rows_file, "ab") if rows_file.exists() else TemporaryFile(dir=rows_file.parent):
             pass
-        if new:
-            rows_file.unlink()
     except OSError as error:
         raise ValueError(f"{rows_file} cannot be written ({error.strerror}): choose another --rows or --out") from None
 
