@@ -4,9 +4,10 @@ import re
 
 import pytest
 
+from linfdist import recipes
 from linfdist.compare.contenders import Lesson, MethodContender, chosen, contenders
 from linfdist.compare.pace import epochs_within, seconds_per_epoch
-from linfdist.compare.terms import Terms, parse_budget, rounded_up_time, time_text
+from linfdist.compare.terms import DATA, Terms, parse_budget, rounded_up_time, time_text
 from linfdist.data import info, load
 
 from .fakes import Fake
@@ -115,3 +116,10 @@ def test_the_pace_is_that_of_what_is_added(digits, monkeypatch):
     assert fake.calls == [4 / 13, 8 / 13, 16 / 13]
     assert epochs_within(260, 26, 13) == 123 / 13  # 95 % of it, in whole steps
     assert epochs_within(0.001, 26, 13) == 1 / 13
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_quick_recipes_have_no_augmentation_that_others_do_not_take(name):
+    """Otherwise ours alone would be trained with it: whoever adds some must pass it on to everyone."""
+    recipe = recipes.load(f"{name}-quick")
+    assert (recipe.crop, recipe.pad_share, recipe.turn, recipe.stretch, recipe.slide) == (None, 1, 0, 0, 0)

@@ -137,6 +137,20 @@ class Recipe(BaseModel):
     pad_share: Share = Field(1.0, description="share of the images with a random crop; the others keep their place")
     flip: bool = Field(False, description="random horizontal flips in training")
     crop: Whole | None = Field(None, description="size of the crop that the network sees; random in training")
+    turn: float = Field(
+        0.0,
+        ge=0,
+        le=180,
+        description="largest turn of images in training, either way, in degrees; after crops, flips",
+    )
+    stretch: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="largest stretch of their sides: with 0.1, to 1.1 times as long, or as short",
+    )
+    slide: NotNegative = Field(0.0, description="largest slide of them along each side, in pixels, whole or not")
+    warp_share: Share = Field(1.0, description="share of the images that are turned, stretched and slid")
 
     loss: Literal["hinge", "ibp", "ibp_hinge", "scaled_ce"] = Field(
         description="hinge: multi-class; ibp, ibp_hinge: cross-entropy or clipped hinge of the worst case by IBP (nets "
@@ -235,6 +249,7 @@ class Recipe(BaseModel):
             "start_noise": (self.start is None, "there is no start"),
             "pad_mode": (self.pad == 0, "pad = 0"),
             "pad_share": (self.pad == 0 and self.crop is None, "pad = 0"),
+            "warp_share": (self.turn == self.stretch == self.slide == 0, "turn, stretch and slide are 0"),
             "resize": (self.data in IMAGE_SIZES, f"all images of {self.data} have one size; it is for folders"),
             "weight_decay": (self.decay == "none", "decay = 'none'"),
             "average": (self.e3 + self.e4 == 0, "e3 = 0"),
@@ -308,12 +323,15 @@ class Recipe(BaseModel):
         problems = []
         if self.crop and self.crop > size:
             problems.append(f"crop = {self.crop}: must be at most {size}, {what}")
-        if self.pad >= size:
-            problems.append(f"pad = {self.pad}: must be less than {size}, {what}")
+        for key in ("pad", "slide"):
+            if (value := getattr(self, key)) >= size:
+                problems.append(f"{key} = {value:g}: must be less than {size}, {what}")
+        if size == 1 and (self.turn or self.stretch):
+            problems.append(f"turn = {self.turn:g}, stretch = {self.stretch:g}: must be 0, {what}")
         return problems
 
     def check_images(self, height: int, width: int) -> None:
-        """Raise RecipeError unless crops and padding fit images of this size."""
+        """Raise RecipeError unless crops, padding and warps fit images of this size."""
         if problems := self._size_problems(min(height, width), f"as the images are {height} × {width}"):
             raise RecipeError(problems, self.name)
 

@@ -12,9 +12,12 @@ from torch import Tensor
 
 from ..data.augment import Augment, draw, send
 from ..data.samples import as_pixels
+from ..data.warp import Warp
 from ..recipes import Recipe
 from .distributed import Workers
 from .visits import Visits
+
+ORDER, CROPS, WARPS = range(3)  # streams of random numbers
 
 
 class Batches:
@@ -39,6 +42,7 @@ class Batches:
             raise ValueError(f"batch_size={recipe.batch_size} is larger than the {len(taken)} training images")
         self.images, self.labels, self.taken, self.recipe, self.workers = images, labels, taken, recipe, workers
         self.augmentation = Augment(recipe.pad, recipe.pad_mode, recipe.flip, recipe.crop, recipe.pad_share)
+        self.warp = Warp(recipe.turn, recipe.stretch, recipe.slide, recipe.warp_share)
         self.steps_per_epoch = len(taken) // recipe.batch_size
         self.visits = Visits(len(taken), **_shares(recipe))
         self._epoch = -1  # whose order `visits` has
@@ -62,13 +66,16 @@ class Batches:
         if epoch != self._epoch:
             self._epoch = epoch
             everyone = epoch < self.recipe.e1
-            self.visits.begin_epoch(self.steps_per_epoch * size, everyone, _generator(self.recipe.seed, 0, epoch))
+            self.visits.begin_epoch(self.steps_per_epoch * size, everyone, _generator(self.recipe.seed, ORDER, epoch))
         mine = slice(self.workers.rank, None, self.workers.world)
         index = self.taken[self.visits.order[position * size : (position + 1) * size][mine]]
         shape = (size, *self.images.shape[1:])  # choices are drawn for the whole batch, of which others have the rest
-        choices = draw(self.augmentation, shape, _generator(self.recipe.seed, 1, step))[mine]
+        choices = draw(self.augmentation, shape, _generator(self.recipe.seed, CROPS, step))[mine]
         images, labels = send(self.images[index], device), send(self.labels[index], device)
-        return as_pixels(choices.apply(images)), labels
+        pixels = as_pixels(choices.apply(images))
+        if self.warp.changes:
+            pixels = self.warp.apply(pixels, self.warp.draw(size, _generator(self.recipe.seed, WARPS, step))[mine])
+        return pixels, labels
 
     def learn(self, step: int, leads: Tensor) -> None:
         """Keep how far this process's images of batch `step` led, in thresholds; all processes hear of all."""
