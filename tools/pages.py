@@ -215,11 +215,13 @@ def readme_block(results: Results) -> str:
 
 def news_block(results: Results) -> str:
     """Write what is news, in the numbers of the card; it is empty where there is none."""
-    card = next((card for card in results.cards if card.name == NEWS), None)
+    cards = {card.name: card for card in results.cards}
+    card, mean = cards.get(NEWS), cards.get(f"{NEWS}-mean")
     paper = None if card is None else paper_certified(card.data, card.eps, "dist_net")
     if card is None or paper is None or written(card.certified) <= Fraction(paper):
         return ""
     recipe, with_head = Recipe.model_validate(card.recipe), paper_certified(card.data, card.eps, "dist_net_mlp")
+    together = "" if mean is None else f" (`{mean.name}`, a mean of ours: {down(written(mean.certified), 2)} %)"
     first = f", after what `linfdist zoo show {card.name}` lists before it" if recipe.start else ""
     return (
         f"**Beyond the paper's plain CIFAR-10 network, on CPU cores.** `{card.name}` is proved at ε = {card.eps} "
@@ -227,7 +229,8 @@ def news_block(results: Results) -> str:
         f"{card.hours:g} hours of training in all on {card.machine} ({card.date}); the paper's plain network for "
         f"{paper} %, after 800 epochs of 19.7 s on an RTX 3090, 4.4 hours (its Tables 1, 4 and 6). Two caveats: the "
         "loss is the authors' later one ([ICLR 2022](https://arxiv.org/abs/2110.06850)), with which their far wider "
-        f"networks reach 40 %; and the paper's network with an MLP head has {with_head} %. `{command(recipe)}`{first}."
+        f"networks reach 40 %; and the paper's network with an MLP head has {with_head} %{together}. "
+        f"`{command(recipe)}`{first}."
     )
 
 
