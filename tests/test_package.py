@@ -16,41 +16,34 @@ from .ops.processes import ROOT, python
 SOURCE = ROOT / "src" / "linfdist"
 FILES = sorted(SOURCE.rglob("*.py"))
 OPS = sorted((SOURCE / "ops").rglob("*.py"))
-LEAVES = {"data", "eps", "errors", "files", "numbers", "recipes", "records", "rows", "runs"}
+LEAVES = {"data", "eps", "errors", "files", "recipes", "runs"}
 
 # Who may import whom, from top to bottom: a row names nothing above itself. CONTRIBUTING.md quotes it.
 HOUSE = """
 | package | may import, besides the leaves |
 |---|---|
 | `cli` | everything below |
-| `networks` | `baselines` `exact` `zoo` `models`: the first only when a file asks for it |
+| `networks` | `baselines` `exact` `models`: the first only when a file asks for it |
 | `sklearn` | `training` `certificates` `models` |
-| `reproduce` | `compare` `report` `evaluate` `training` `models` `machine` `devices` |
-| `compare` | `baselines` `evaluate` `attacks` `training` `models` `machine` |
-| `bench` | `training` `exact` `certificates` `attacks` `models` `machine` `devices` `ops` |
+| `tables` | `baselines` `report` `evaluate` `training` `attacks` `models` `machine` |
+| `bench` | `training` `exact` `certificates` `attacks` `models` `machine` `ops` |
 | `baselines` | `training` `models` `nn` `ops` |
 | `theory` | `export` `exact` `certificates` `models` `nn` `ops` |
-| `report` | `plots`: it reads rows, never networks |
+| `report` | nothing: it reads rows, never networks |
 | `evaluate` | `exact` `certificates` `attacks` `models` |
 | `export` | `exact` `certificates` `models` `nn` |
 | `exact` | `certificates` `models` `nn` `ops` |
-| `certificates` | `models` `nn` `devices` |
+| `certificates` | `models` `nn` `machine` |
 | `attacks` | `models` |
-| `training` | `zoo` `models` `nn` `ops` `devices`: never `certificates`, a callback is handed in |
-| `zoo` | nothing |
-| `plots` | nothing: it draws rows and certificates, never networks |
+| `training` | `models` `nn` `ops` `machine`: never `certificates`, a callback is handed in |
 | `models` | `nn` |
 | `nn` | `ops` |
-| `machine` | `devices` `ops` |
-| `devices` | `ops` |
+| `machine` | `ops` |
 | `ops` | only the leaf `errors` |
-| `runs` | `rows` `recipes` `files` `eps` |
-| `rows` | `files` `numbers` `eps` |
+| `runs` | `recipes` `files` `eps` |
 | `recipes` | `files` `eps` `errors` |
-| `records` | `files` |
 | `data` | `files` `errors` |
 | `files` | nothing |
-| `numbers` | nothing |
 | `eps` | nothing |
 | `errors` | nothing |
 """
@@ -99,9 +92,8 @@ def test_the_package_is_typed():
 
 
 def package_of(name: str) -> str:
-    """`linfdist.models.saved` is of `models`; integer networks are a package, wherever their folder is."""
-    parts = name.split(".")[1:]
-    return "exact" if parts[:2] == ["certificates", "exact"] else parts[0]
+    """`linfdist.models.saved` is of `models`."""
+    return name.split(".")[1]
 
 
 def modules() -> dict[str, Path]:
@@ -187,24 +179,10 @@ def test_the_ops_import_no_package_of_the_command_line(file):
     assert third_party == set()
 
 
-@pytest.mark.parametrize(
-    ("name", "below"),
-    [
-        ("numbers", set()),
-        ("files", set()),
-        ("rows", {"eps", "files", "numbers"}),
-        ("runs", {"eps", "files", "rows", "recipes"}),
-    ],
-)
-def test_rows_and_runs_are_leaves(name, below):
-    used = {each.split(".")[1] for each in imported(SOURCE / f"{name}.py") if each.startswith("linfdist.")}
-    assert used <= below
-
-
 @pytest.mark.parametrize("file", sorted((SOURCE / "report").glob("*.py")), ids=lambda file: file.name)
 def test_reports_read_rows_never_networks(file):
     used = {each.split(".")[1] for each in imported(file) if each.startswith("linfdist.")}
-    assert not used & {"models", "nn", "ops", "attacks", "certificates", "evaluate", "training", "zoo", "exact"}
+    assert not used & {"models", "nn", "ops", "attacks", "certificates", "evaluate", "training", "exact"}
 
 
 @pytest.mark.parametrize("name", ["reference", "native"])
@@ -246,7 +224,7 @@ def test_what_tab_offers_is_ours_and_works():
     program = (
         "import linfdist as ld\n"
         "names = dir(ld)\n"
-        "assert {'attacks', 'exact', 'plots', 'training', 'certify'} <= set(names), names\n"
+        "assert {'attacks', 'exact', 'report', 'training', 'certify'} <= set(names), names\n"
         "assert not {'import_module', 'version', 'Any', 'TYPE_CHECKING', 'PackageNotFoundError'} & set(names), names\n"
         "for name in names: getattr(ld, name)\n"
         "assert ld.training.hinge_loss and ld.attacks.attack and ld.exact.freeze\n"

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from linfdist.compare.rows import CompareRow
 from linfdist.report.compared import chart
-from linfdist.reproduce.peers import Panel, accuracy_table, cost_table, panels, stated, title
+from linfdist.tables.compare.rows import CompareRow
+from linfdist.tables.reproduce.peers import Panel, accuracy_table, cost_table, panels, stated, title
 
 from .markdown import as_markdown, fill
 

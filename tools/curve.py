@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from linfdist.files import write_atomically
-from linfdist.rows import Row
+from linfdist.runs.rows import Row
 
 POINTS = 200
 _DIGITS = 10**6

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from linfdist.reproduce.compare import ComparedTable
+from linfdist.tables.reproduce.compare import ComparedTable
 
 
 def markdown(headings: Sequence[str], lines: Sequence[Sequence[str]], words: int) -> str:

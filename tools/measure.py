@@ -13,9 +13,9 @@ from linfdist.evaluate import BATCH, Violated, evaluate, violations
 from linfdist.evaluate.examine import attempt
 from linfdist.evaluate.progress import Bar
 from linfdist.evaluate.subject import Subject, subject_of
-from linfdist.rows import Row
-from linfdist.runs import Run
-from linfdist.zoo.cards import Survivors
+from linfdist.models.zoo.cards import Survivors
+from linfdist.runs.folder import Run
+from linfdist.runs.rows import Row
 
 METHOD = "box"
 CERTIFIED = 1000  # of the images that cannot be broken are attacked all the same: a broken one would disprove the proof

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from linfdist import devices
+from linfdist import machine
 from linfdist.bench import device as bench
 from linfdist.files import append, write_atomically
 from linfdist.machine import describe_machine
@@ -56,11 +56,11 @@ def facts() -> dict[str, Any]:
             drivers[name] = subprocess.run(command, capture_output=True, text=True, timeout=60).stdout.strip()
         except (OSError, subprocess.SubprocessError) as error:
             drivers[name] = f"cannot be asked: {error}"
-    gpus = [dataclasses.asdict(gpu) | {"device": str(gpu.device)} for gpu in devices.gpus()]
+    gpus = [dataclasses.asdict(gpu) | {"device": str(gpu.device)} for gpu in machine.gpus()]
     return {
         "machine": dataclasses.asdict(describe_machine()),
         "gpus": gpus,
-        "versions": devices.versions(),
+        "versions": machine.gpu_versions(),
         "drivers": drivers,
         "torch": torch.__config__.show(),
     }
@@ -69,7 +69,7 @@ def facts() -> dict[str, Any]:
 def speed(device: str, quick: bool) -> dict[str, Any]:
     """Measure training steps of the paper's network; or say why that failed."""
     try:
-        report = bench.measure(devices.choose(device), turns=3 if quick else 20)
+        report = bench.measure(machine.choose_device(device), turns=3 if quick else 20)
     except (RuntimeError, MemoryError) as error:  # too little memory, or a kernel that fails
         return {"failed": str(error)[-4000:]}
     return {"steps": [{"p": str(step.p), "seconds": step.seconds, "rtx3090": step.published} for step in report.steps]}
@@ -84,8 +84,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("tests", nargs="*", help="only these tests, as pytest names them")
     given = parser.parse_args(arguments)
     try:
-        devices.choose(given.device)
-    except devices.DeviceError as error:
+        machine.choose_device(given.device)
+    except machine.DeviceError as error:
         print(f"{error}\nFor another build of torch: rm -r .venv-gpu; make test-gpu TORCH_INDEX=URL (docs/gpu.md)")
         return 2
     code, tests = run_tests(given.out.with_suffix(".jsonl"), given.tests)

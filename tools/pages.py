@@ -16,19 +16,19 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from linfdist import zoo
 from linfdist.bench import Report
-from linfdist.compare.rows import CompareRow, read_compare_rows
+from linfdist.eps import down, nearest, up, written
 from linfdist.files import write_atomically
-from linfdist.numbers import down, nearest, up, written
+from linfdist.models import zoo
+from linfdist.models.zoo.cards import Card
+from linfdist.models.zoo.registry import FILES
 from linfdist.recipes import Recipe, command, setting
 from linfdist.report.published import NETWORKS
-from linfdist.reproduce.beside import paper_certified
-from linfdist.reproduce.compare import PEERS, compare, spread
-from linfdist.reproduce.plan import SCALES, numbers, plan
-from linfdist.reproduce.rows import TableRow, read_table_rows
-from linfdist.zoo.cards import Card
-from linfdist.zoo.shelf import FILES
+from linfdist.tables.compare.rows import CompareRow, read_compare_rows
+from linfdist.tables.reproduce.beside import paper_certified
+from linfdist.tables.reproduce.compare import PEERS, compare, spread
+from linfdist.tables.reproduce.plan import SCALES, numbers, plan
+from linfdist.tables.reproduce.rows import TableRow, read_table_rows
 
 from . import ROOT, attempt, compared, study, times
 from .markdown import as_markdown, fill, markdown

@@ -15,8 +15,8 @@ from pydantic import Field, field_validator
 from linfdist import recipes
 from linfdist.machine import in_words
 from linfdist.recipes import Recipe
-from linfdist.records import Percent, Record, append_records, read_records
-from linfdist.runs import Run
+from linfdist.runs.folder import Run
+from linfdist.runs.records import Percent, Record, append_records, read_records
 
 from . import attempt
 

@@ -17,11 +17,10 @@ import torch
 import linfdist as ld
 from linfdist.baselines import METHODS, Method, smoothed, train
 from linfdist.baselines.methods import Smoothing
-from linfdist.eps import parse_eps
+from linfdist.eps import down, nearest, parse_eps
 from linfdist.files import write_atomically
 from linfdist.machine import in_words
 from linfdist.models import PixelNet
-from linfdist.numbers import down, nearest
 from linfdist.theory import measured_lipschitz
 
 from . import ROOT, attempt

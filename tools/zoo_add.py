@@ -12,10 +12,10 @@ from linfdist.eps import parse_eps
 from linfdist.files import file_sha256, write_atomically
 from linfdist.machine import in_words
 from linfdist.models import save
+from linfdist.models.zoo.cards import NAME, Card
+from linfdist.models.zoo.registry import FILES, names
 from linfdist.recipes import Recipe, command
-from linfdist.runs import MODEL, RECIPE, Run
-from linfdist.zoo.cards import NAME, Card
-from linfdist.zoo.shelf import FILES, names
+from linfdist.runs.folder import MODEL, RECIPE, Run
 
 from . import ROOT, attempt, curve
 from .measure import METHOD, measure

@@ -4,8 +4,9 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from . import data, models, nn, zoo
+from . import data, models, nn
 from .certificates import Certificate, Certifier, certify, predict
+from .models import zoo
 from .networks import load
 from .ops.box import dist_box, dist_box_conv2d
 from .ops.dist import dist, dist_conv2d
@@ -27,7 +28,6 @@ _SUBMODULES = (
     "evaluate",
     "exact",
     "export",
-    "plots",
     "recipes",
     "report",
     "sklearn",

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from . import exact, models, zoo
+from . import exact, models
 from .exact import FrozenNet
 from .files import read_header
-from .models import PixelNet
-from .runs import MODEL
+from .models import PixelNet, zoo
+from .runs.folder import MODEL
 
 
 def load(source: str | os.PathLike[str], folder: Path | None = None) -> PixelNet | FrozenNet:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from linfdist.certificates.box import ball
+from linfdist.eps import round_up
 from linfdist.nn import Box
-from linfdist.numbers import round_up
 
 from ..nn.samples import assert_encloses, points_of
 from .nets import head_net, images, random_net

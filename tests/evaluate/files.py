@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from linfdist.rows import Attempt, Row
+from linfdist.runs.rows import Attempt, Row
 
 
 def row(index: int = 0, label: int = 1, prediction: int = 1, radius: float = 0.2, **more: Any) -> Row:

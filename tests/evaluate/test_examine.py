@@ -14,7 +14,7 @@ from linfdist.evaluate import violations, watch
 from linfdist.evaluate.examine import examine
 from linfdist.evaluate.subject import FloatSubject
 from linfdist.models import DistNetMLP
-from linfdist.rows import Row
+from linfdist.runs.rows import Row
 
 EPS = "0.1"
 

@@ -19,8 +19,8 @@ from linfdist.evaluate import Shard, Subject, Violated, evaluate, summarise, vio
 from linfdist.evaluate.part import Part
 from linfdist.evaluate.subject import FloatSubject, best_of, strongest
 from linfdist.files import load_tensors
-from linfdist.rows import Row
-from linfdist.runs import Run
+from linfdist.runs.folder import Run
+from linfdist.runs.rows import Row
 
 from .files import names, read, same_results
 

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from linfdist.evaluate import Shard, Violated
-from linfdist.runs import Results
+from linfdist.runs.folder import Results
 
 from .files import names, same_results
 

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from linfdist import exact, models
 from linfdist.cli import app
+from linfdist.eps import nearest, percent
 from linfdist.models import ConvDistNetMLP
-from linfdist.numbers import nearest, percent
 
 from .nets import random_mlp
 

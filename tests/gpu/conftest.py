@@ -8,7 +8,7 @@ import os
 import pytest
 import torch
 
-from linfdist import devices
+from linfdist import machine
 from linfdist.certificates import device as proofs
 from linfdist.ops.backends import triton
 
@@ -32,18 +32,18 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> t
     if request.param == pretend.NAME:  # its arithmetic is that of the CPU
         monkeypatch.setattr(proofs, "PROVED", (*proofs.PROVED, pretend.NAME))
         monkeypatch.setenv("LINFDIST_BACKEND", "reference")  # no other runs there: the CPU shall take the same one
-    return devices.choose(request.param)
+    return machine.choose_device(request.param)
 
 
 @pytest.fixture
 def gpu() -> torch.device:
     """A GPU; for tests that make no sense elsewhere, which must be marked."""
     _need_a_gpu()
-    return devices.choose("cuda")
+    return machine.choose_device("cuda")
 
 
 def _need_a_gpu() -> None:
     if not torch.cuda.is_available():
-        pytest.skip(devices.why_none())
+        pytest.skip(machine.why_none())
     if triton.interpreted():
         pytest.fail("TRITON_INTERPRET is set: this would try the interpreter, not the GPU")

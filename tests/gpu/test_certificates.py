@@ -12,9 +12,9 @@ from linfdist.attacks.strong import STAGES
 from linfdist.certificates import device as proofs
 from linfdist.certificates import on_device
 from linfdist.data import Dataset
-from linfdist.devices import DeviceError
 from linfdist.evaluate import evaluate
 from linfdist.exact import freeze
+from linfdist.machine import DeviceError
 from linfdist.nn.head_bounds import TANH_EPS
 
 from ..certificates.nets import random_net, trained_net

@@ -5,19 +5,19 @@ import torch
 from typer.testing import CliRunner
 
 import linfdist as ld
-from linfdist import devices
+from linfdist import machine
 from linfdist.cli import app, options
-from linfdist.devices import DeviceError, Gpu
+from linfdist.machine import DeviceError, Gpu
 
 
 @pytest.fixture
-def machine(monkeypatch):
+def with_gpus(monkeypatch):
     """A machine with some GPUs, on the first few of which a fast backend works."""
 
     def make(count, fast, kind="cuda", processes=1, local=0):
         states = [("triton", ()) if k < fast else ("", ("triton: not installed",)) for k in range(count)]
         made = [Gpu(torch.device(kind, k), f"GPU {k}", "sm_86", 24 << 30, *state) for k, state in enumerate(states)]
-        monkeypatch.setattr(devices, "gpus", lambda: made)
+        monkeypatch.setattr(machine, "gpus", lambda: made)
         monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
         monkeypatch.setenv("LOCAL_RANK", str(local))
 
@@ -36,24 +36,24 @@ def machine(monkeypatch):
         (2, 2, "cpu", "cpu"),
     ],
 )
-def test_the_choice(machine, count, fast, asked, chosen):
-    machine(count, fast)
-    assert devices.choose(asked) == torch.device(chosen)
+def test_the_choice(with_gpus, count, fast, asked, chosen):
+    with_gpus(count, fast)
+    assert machine.choose_device(asked) == torch.device(chosen)
     if asked != "auto":
-        assert devices.choose(torch.device(asked)) == torch.device(chosen)
+        assert machine.choose_device(torch.device(asked)) == torch.device(chosen)
 
 
-def test_each_process_takes_its_own(machine):
+def test_each_process_takes_its_own(with_gpus):
     for local in range(2):
-        machine(2, 2, processes=2, local=local)
-        assert devices.choose("cuda") == devices.choose() == torch.device("cuda", local)
-        assert devices.choose(torch.device("cuda", local)) == torch.device("cuda", local)  # chosen before
+        with_gpus(2, 2, processes=2, local=local)
+        assert machine.choose_device("cuda") == machine.choose_device() == torch.device("cuda", local)
+        assert machine.choose_device(torch.device("cuda", local)) == torch.device("cuda", local)  # chosen before
     with pytest.raises(DeviceError, match=r"'cuda:0': names one device for the 2 processes of this machine: say cuda"):
-        devices.choose("cuda:0")
-    machine(2, 2, processes=4)
+        machine.choose_device("cuda:0")
+    with_gpus(2, 2, processes=4)
     for asked in ("cuda", "auto"):
         with pytest.raises(DeviceError, match=r"4 processes were started .* has 2 GPUs: .*--nproc-per-node 2"):
-            devices.choose(asked)
+            machine.choose_device(asked)
 
 
 @pytest.mark.parametrize(
@@ -65,17 +65,17 @@ def test_each_process_takes_its_own(machine):
         ("meta", "computes nothing"),
     ],
 )
-def test_what_is_not_there(machine, asked, message):
-    machine(2, 2)
+def test_what_is_not_there(with_gpus, asked, message):
+    with_gpus(2, 2)
     with pytest.raises(DeviceError, match=message):
-        devices.choose(asked)
+        machine.choose_device(asked)
 
 
 def test_a_forced_backend_decides(monkeypatch):
     """For real, on the CPU: what can run there is asked, and the reference never counts as fast."""
     cpu = torch.device("cpu")
     monkeypatch.setenv("LINFDIST_BACKEND", "reference")
-    name, reasons = devices.backend_for(cpu)
+    name, reasons = machine.backend_for(cpu)
     assert name == ""
     assert "LINFDIST_BACKEND=reference rules native out" in reasons
 
@@ -98,24 +98,24 @@ def test_python_says_what_is_missing():
         ld.train("digits-quick", torch.rand(20, 8, 8), torch.arange(20) % 2, device="cuda")
 
 
-def test_info_shows_gpus_and_what_they_lack(machine, monkeypatch):
-    machine(2, 1)
-    monkeypatch.setattr(devices, "_gpu", lambda device: devices.gpus()[device.index])
+def test_info_shows_gpus_and_what_they_lack(with_gpus, monkeypatch):
+    with_gpus(2, 1)
+    monkeypatch.setattr(machine, "_gpu", lambda device: machine.gpus()[device.index])
     text = " ".join(CliRunner().invoke(app, ["info"], env={"COLUMNS": "200"}).output.split())
     assert "cuda:0 GPU 0, sm_86, 24.0 GiB: triton" in text
     assert "cuda:1 GPU 1, sm_86, 24.0 GiB: only the slow reference backend (triton: not installed)" in text
     assert "commands compute on cuda:0 (GPU 0)" in text
-    machine(1, 0, kind="mps")
+    with_gpus(1, 0, kind="mps")
     text = " ".join(CliRunner().invoke(app, ["info"], env={"COLUMNS": "300"}).output.split())
     assert "certificates need float64: certify on the CPU (--device cpu)" in text
     assert "commands compute on cpu" in text
 
 
-def test_the_choice_is_printed_where_there_is_one(machine, monkeypatch, tmp_path):
+def test_the_choice_is_printed_where_there_is_one(with_gpus, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    machine(0, 0)
+    with_gpus(0, 0)
     assert options.chosen_device("auto") == torch.device("cpu")
-    machine(1, 0)
+    with_gpus(1, 0)
     said = []
     monkeypatch.setattr(options, "say", lambda text, error: said.append(text))
     options.chosen_device("auto")

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from linfdist import devices, recipes
+from linfdist import machine, recipes
 from linfdist.bench import device as bench
 
 
@@ -20,14 +20,14 @@ def test_the_benchmark(device, tmp_path):
     report.write(tmp_path / "speed.json")
     written = json.loads((tmp_path / "speed.json").read_text())
     assert written["steps"][-1]["p"] is None
-    assert written["device"] == devices.label(device)
+    assert written["device"] == machine.device_label(device)
 
 
 @pytest.mark.gpu
 def test_the_kernels_are_faster_than_plain_torch(gpu, monkeypatch):
     """By much: else `auto` should not choose a GPU."""
-    if not devices.backend_for(gpu)[0]:
-        pytest.fail(f"no fast backend can use {gpu}: {'; '.join(devices.backend_for(gpu)[1])}")
+    if not machine.backend_for(gpu)[0]:
+        pytest.fail(f"no fast backend can use {gpu}: {'; '.join(machine.backend_for(gpu)[1])}")
     fast = bench.measure(gpu, turns=5, recipe=small(1024, 512))
     monkeypatch.setenv("LINFDIST_BACKEND", "reference")
     slow = bench.measure(gpu, turns=3, recipe=small(1024, 512))

@@ -6,8 +6,8 @@ from fractions import Fraction
 import pytest
 import torch
 
+from linfdist.eps import round_up
 from linfdist.nn import CenterCrop, Flatten, Normalize, Stack
-from linfdist.numbers import round_up
 
 from .samples import assert_encloses, points_of, random_box
 

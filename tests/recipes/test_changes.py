@@ -4,7 +4,8 @@ import shlex
 
 import pytest
 
-from linfdist import recipes, zoo
+from linfdist import recipes
+from linfdist.models import zoo
 from linfdist.recipes import Recipe, changes, command
 
 LABELS = {"name", "source"}

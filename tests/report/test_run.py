@@ -6,8 +6,8 @@ import pytest
 
 from linfdist.files import file_sha256, load_tensors, save_tensors
 from linfdist.report.gallery import halves
-from linfdist.rows import attack_names, read_rows, summarise
-from linfdist.runs import Run
+from linfdist.runs.folder import Run
+from linfdist.runs.rows import attack_names, read_rows, summarise
 
 
 def read_run(folder):

@@ -4,10 +4,10 @@ from fractions import Fraction
 
 import pytest
 
-from linfdist.plots.curve import curve
-from linfdist.plots.curve import gain as gain_of
 from linfdist.report import tables
-from linfdist.rows import Attempt, Counts, Row, count
+from linfdist.report.plots.curve import curve
+from linfdist.report.plots.curve import gain as gain_of
+from linfdist.runs.rows import Attempt, Counts, Row, count
 
 EPS = Fraction(1, 10)
 STANDS, FALLS = Attempt(False, 0, 0.1), Attempt(True, 5, 0.0625)

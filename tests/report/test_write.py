@@ -10,12 +10,12 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from linfdist.cli import app
-from linfdist.plots import LIGHT
-from linfdist.plots.curve import curve
-from linfdist.plots.labels import spread, stacked
 from linfdist.report.charts import _certified_accuracy as certified_accuracy
 from linfdist.report.charts import _training as training
 from linfdist.report.gallery import halves, sheet
+from linfdist.report.plots import LIGHT
+from linfdist.report.plots.curve import curve
+from linfdist.report.plots.labels import spread, stacked
 
 from .test_html import HOSTILE, Page, attack
 from .test_run import at_eps, edit_rows, edit_summary, read_run

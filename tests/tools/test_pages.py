@@ -7,9 +7,9 @@ import pytest
 
 from linfdist import recipes
 from linfdist.files import write_atomically
-from linfdist.records import append_records
+from linfdist.models.zoo.cards import Card
 from linfdist.report.published import tables
-from linfdist.zoo.cards import Card
+from linfdist.runs.records import append_records
 from tools import compared
 from tools.markdown import fill
 from tools.pages import engine, main, page, read, readme, write

@@ -6,8 +6,8 @@ import pytest
 
 from linfdist import recipes
 from linfdist.evaluate import watch
-from linfdist.records import append_records
-from linfdist.runs import Run
+from linfdist.runs.folder import Run
+from linfdist.runs.records import append_records
 from linfdist.training import train
 from tools.study import experiment, main, read, settings
 

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from linfdist import models
 from linfdist.files import load_tensors, remove_leftovers, save_tensors, write_atomically
 from linfdist.models import DistNet
-from linfdist.runs import Run
+from linfdist.runs.folder import Run
 from linfdist.training.progress import Metrics
 
 TENSORS = {"a": torch.arange(6.0).view(2, 3), "b": torch.tensor(1.5), "c": torch.rand(4, 3).T}

@@ -8,7 +8,7 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
-from ..numbers import round_down
+from ..eps import round_down
 
 
 @dataclass(frozen=True)

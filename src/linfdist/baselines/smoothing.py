@@ -14,9 +14,8 @@ from statistics import NormalDist
 import torch
 from torch import Tensor
 
-from ..eps import parse_eps
+from ..eps import parse_eps, round_down
 from ..models import PixelNet
-from ..numbers import round_down
 from .binomial import lower_bound
 
 ROWS = 512  # noisy images at a time

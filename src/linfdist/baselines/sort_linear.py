@@ -6,12 +6,12 @@ from fractions import Fraction
 import torch
 from torch import Tensor, nn
 
+from ..eps import round_up
 from ..nn import Box, DistLinear, LipschitzModule, Readout, Rounding
 from ..nn.base import Shape
 from ..nn.dist_linear import distance_rounding
 from ..nn.readout import Lead, Leads, Proves, largest_alone, lead_of
 from ..nn.rounding import FLUSHED, gamma, widened
-from ..numbers import round_up
 from ..ops.dist import dist
 from .sorted_sum import geometric, sorted_sum, sorted_sum_box
 

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from ..eps import round_down
 from ..nn import Box
-from ..numbers import round_down
 
 TILE = 1 << 13  # pairs of a sample and a neuron at a time: their largest distances stay in the cache
 AT_ONCE = 16  # inputs that the gradient looks at together

@@ -16,8 +16,8 @@ from rich.table import Table
 
 from .. import data, recipes
 from ..data import Dataset
-from ..devices import backend_for, label, synchronise, versions
 from ..files import write_atomically
+from ..machine import backend_for, device_label, gpu_versions, synchronise
 from ..recipes import Recipe
 from ..training import Trainer
 from ..training.distributed import Workers
@@ -71,10 +71,10 @@ def measure(device: torch.device, turns: int = 20, recipe: Recipe | None = None)
     steps = [StepTime(p, _seconds(trainer, p, turns), published) for p, published in PUBLISHED.items()]
     return DeviceReport(
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        device=label(device),
+        device=device_label(device),
         backend=backend_for(device)[0] or "reference",
         torch=torch.__version__,
-        versions=versions(),
+        versions=gpu_versions(),
         recipe=recipe.name,
         batch=recipe.batch_size,
         width=recipe.width,

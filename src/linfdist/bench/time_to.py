@@ -9,9 +9,9 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from linfdist import data
-from linfdist.numbers import down, written
+from linfdist.eps import down, written
 from linfdist.recipes import Recipe
-from linfdist.runs import METRICS, Run
+from linfdist.runs.folder import METRICS, Run
 from linfdist.training import Trainer
 from linfdist.training.loop import Evaluate
 

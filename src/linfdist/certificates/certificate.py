@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..data.samples import as_pixels, as_samples
-from ..devices import CPU, choose
-from ..eps import in_words, parse_eps
+from ..eps import down, in_words, parse_eps
+from ..machine import CPU, choose_device
 from ..models import PixelNet, as_network
-from ..numbers import down
 from .checks import check_plain
 from .device import on_device
 from .prover import METHODS as METHODS
@@ -124,15 +123,15 @@ def certify(
         features. Or a NumPy array, also (B, H, W) or (B, H, W, C): bytes become pixels, floats are rounded to the
         model's precision, and the certificate is about the result.
     eps: text such as "8/255" or "0.3", meaning exactly that; a fraction; a float, meaning its exact binary value; or
-        None for radii alone. But for "margin" and "milp" also a tensor or array that broadcasts to x, one number per
-        pixel: then `certified` is about that box, and `radius` about balls as ever.
+        None for radii alone. Except with "margin" and "milp", also a tensor or array that broadcasts to x: one radius
+        per pixel. Then `certified` is about that box, and `radius` about balls as always.
     y: (B,) the right classes, if only those shall count as certified.
     method: "margin" (Fact 3.6: one forward pass; with an MLP on top, Section 6), "box" (Appendix B: intervals through
         all layers, never weaker than the margin on plain nets), or "milp" (tiny plain nets: the exact radius to about
         1e-5, every bound checked apart from the solver). For conventional networks (`linfdist.baselines`) also linear
         bounds, each never weaker than the box: "crown-ibp" (about as fast), "crown", "fast-lin" and "zonotope" (slow).
     radii: if False, the largest radius is not searched for: one pass only, and `radius` is what that pass proves.
-    device: where to compute, such as "cuda" or "cpu", see `devices.choose`; by default where the model is. The model
+    device: where to compute, such as "cuda" or "cpu", see `machine.choose_device`; by default where the model is. It
         stays where it is, and the results come to where x is. They are about the network as executed on that device.
 
     Returns:
@@ -151,7 +150,7 @@ def certify(
     if device is not None:
         if not isinstance(x, np.ndarray):
             check_plain(x, "x")
-        there = choose(device)
+        there = choose_device(device)
         moved = x if isinstance(x, np.ndarray) else x.to(there)
         proof = certify(on_device(model, there), moved, eps, y, method, radii)
         return proof.to(CPU if isinstance(x, np.ndarray) else x.device)

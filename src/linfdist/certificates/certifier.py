@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ..devices import CPU
+from ..machine import CPU
 from ..models import PixelNet, as_network
 from .certificate import Certificate, Samples, as_tensors, stated, where_certified
 from .checks import check_plain

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ..devices import DeviceError, choose
+from ..machine import DeviceError, choose_device
 from ..nn import Box, DistLinear
 from ..nn.head_bounds import DOUBLE_TANH_EPS, TANH_EPS
 
@@ -22,7 +22,7 @@ def on_device(model: object, device: str | torch.device | None) -> object:
     """A network on a device: itself where it is there already, else a copy; None stands for where it is."""
     if device is None:
         return model
-    there = choose(device)
+    there = choose_device(device)
     if not isinstance(model, nn.Module):
         if there.type != "cpu":
             raise DeviceError(f"device = {str(device)!r}: a {type(model).__name__} computes on the CPU")

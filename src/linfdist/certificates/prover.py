@@ -6,12 +6,11 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
-from ..eps import parse_eps
+from ..eps import parse_eps, round_down, round_up
 from ..models import PixelNet
 from ..models.composed import narrowed
 from ..models.rounding import flush_error, rounding_error
 from ..nn.base import Contract
-from ..numbers import round_down, round_up
 from .box import BoxProof, LeadBounds, LeadProof
 from .checks import check_eps, check_images, check_labels, check_network, check_process
 from .chunks import rows_at_once

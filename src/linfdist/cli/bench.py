@@ -16,11 +16,10 @@ from linfdist.bench import exact as bench_exact
 from linfdist.bench import time_to as bench_time_to
 from linfdist.bench import training as bench_training
 from linfdist.bench.table import terminal
-from linfdist.devices import CPU
 from linfdist.evaluate import watch
 from linfdist.files import check_writable
-from linfdist.machine import backend_in_use, usable_cores
-from linfdist.runs import METRICS
+from linfdist.machine import CPU, backend_in_use, usable_cores
+from linfdist.runs.folder import METRICS
 
 from .boundary import checking, say
 from .model import open_model

@@ -15,10 +15,10 @@ from linfdist import data
 from linfdist import exact as frozen
 from linfdist.certificates import METHODS
 from linfdist.certificates.images import CertifiedImage, certify_files
-from linfdist.devices import AUTO
+from linfdist.eps import down
 from linfdist.exact.images import certificates_of_files
 from linfdist.files import check_apart, check_writable, write_atomically
-from linfdist.numbers import down
+from linfdist.machine import AUTO
 
 from .boundary import say
 from .model import open_model

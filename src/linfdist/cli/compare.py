@@ -6,14 +6,14 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from linfdist.compare.contenders import chosen
-from linfdist.compare.rows import read_compare_rows
-from linfdist.compare.run import run
-from linfdist.compare.terms import DATA, TRIALS, TRIALS_SHARE, Terms, parse_budget
 from linfdist.files import write_atomically
 from linfdist.report.compared import chart
-from linfdist.reproduce.peers import Panel, accuracy_table, cost_table, panels, stated
-from linfdist.runs import ROWS
+from linfdist.runs.folder import ROWS
+from linfdist.tables.compare.contenders import chosen
+from linfdist.tables.compare.rows import read_compare_rows
+from linfdist.tables.compare.run import run
+from linfdist.tables.compare.terms import DATA, TRIALS, TRIALS_SHARE, Terms, parse_budget
+from linfdist.tables.reproduce.peers import Panel, accuracy_table, cost_table, panels, stated
 
 from .boundary import checking, say
 from .options import DataDir

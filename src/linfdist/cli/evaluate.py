@@ -10,11 +10,10 @@ from rich.table import Table
 
 from linfdist import data
 from linfdist.attacks import ATTACKS
-from linfdist.devices import AUTO
-from linfdist.eps import parse_eps
+from linfdist.eps import down, nearest, parse_eps, share, up
 from linfdist.evaluate import BATCH, METHODS, Evaluation, Shard, parse_attacks
 from linfdist.evaluate import evaluate as run
-from linfdist.numbers import down, nearest, share, up
+from linfdist.machine import AUTO
 from linfdist.training.distributed import is_first
 
 from .boundary import say

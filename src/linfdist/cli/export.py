@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.table import Table
 
 from linfdist import data, exact
+from linfdist.eps import down, nearest, percent, up
 from linfdist.exact.report import Comparison, with_accuracy
 from linfdist.files import check_apart, check_writable
-from linfdist.numbers import down, nearest, percent, up
 
 from .boundary import say
 from .model import Model, open_model

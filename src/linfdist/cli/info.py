@@ -6,7 +6,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import linfdist as ld
-from linfdist import devices
+from linfdist import machine
 from linfdist.certificates.device import PROVED
 from linfdist.machine import OVERRIDES, backend_in_use, in_words, overrides
 
@@ -25,10 +25,10 @@ def info() -> None:
     facts.add_row("threads", str(torch.get_num_threads()))
     for name, text in _gpus():
         facts.add_row(name, escape(text))
-    for name, text in devices.versions().items():
+    for name, text in machine.gpu_versions().items():
         if text:
             facts.add_row(name, escape(text))
-    facts.add_row("by default", escape(f"commands compute on {devices.label(devices.choose())}"))
+    facts.add_row("by default", escape(f"commands compute on {machine.device_label(machine.choose_device())}"))
     for name in OVERRIDES:
         value = overrides().get(name)
         facts.add_row(name, f"[yellow]{escape(value)}[/]" if value else "[dim]not set[/]")
@@ -47,10 +47,10 @@ def info() -> None:
 
 def _gpus() -> list[tuple[str, str]]:
     """Say of every GPU what it is, and which backend computes there or what is missing; why there is none else."""
-    return [(str(gpu.device), _gpu(gpu)) for gpu in devices.gpus()] or [("GPU", f"none: {devices.why_none()}")]
+    return [(str(gpu.device), _gpu(gpu)) for gpu in machine.gpus()] or [("GPU", f"none: {machine.why_none()}")]
 
 
-def _gpu(gpu: devices.Gpu) -> str:
+def _gpu(gpu: machine.Gpu) -> str:
     facts = [gpu.name, gpu.architecture, f"{gpu.memory / 2**30:.1f} GiB" if gpu.memory else ""]
     slow = f"only the slow reference backend ({'; '.join(gpu.missing)})"
     proofs = "" if gpu.device.type in PROVED else "; certificates need float64: certify on the CPU (--device cpu)"

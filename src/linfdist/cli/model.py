@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from linfdist import networks, recipes, zoo
-from linfdist.devices import AUTO
+from linfdist import networks, recipes
 from linfdist.exact import FrozenNet
 from linfdist.files import file_sha256
-from linfdist.models import PixelNet
+from linfdist.machine import AUTO
+from linfdist.models import PixelNet, zoo
 from linfdist.recipes import Recipe
-from linfdist.runs import CHECKPOINT, METRICS, MODEL, RECIPE
+from linfdist.runs.folder import CHECKPOINT, METRICS, MODEL, RECIPE
 
 from .options import chosen_device
 

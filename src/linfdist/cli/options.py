@@ -6,7 +6,8 @@ from typing import Annotated
 import torch
 import typer
 
-from linfdist import devices, recipes, zoo
+from linfdist import machine, recipes
+from linfdist.models import zoo
 from linfdist.training.distributed import is_first
 
 from .boundary import checking, say
@@ -26,15 +27,15 @@ def _complete_recipe(incomplete: str) -> list[str]:
 def chosen_device(name: str) -> torch.device:
     """Find the device of that name, and say which it is, on stderr, if there was a choice; one process speaks."""
     with checking("--device"):
-        device = devices.choose(name)
-    if is_first() and (device.type != "cpu" or devices.gpus()):
-        say(f"device: {devices.label(device)}{_unused(name, device)}", error=True)
+        device = machine.choose_device(name)
+    if is_first() and (device.type != "cpu" or machine.gpus()):
+        say(f"device: {machine.device_label(device)}{_unused(name, device)}", error=True)
     return device
 
 
 def _unused(name: str, device: torch.device) -> str:
     """Say why a GPU that is here was not chosen."""
-    if name != devices.AUTO or device.type != "cpu" or not (there := devices.gpus()):
+    if name != machine.AUTO or device.type != "cpu" or not (there := machine.gpus()):
         return ""
     return f"; not used: {there[0].device} ({there[0].name}), because {'; '.join(there[0].missing)}"
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from linfdist import zoo
+from linfdist.models import zoo
 from linfdist.report import write
 
 from .boundary import say

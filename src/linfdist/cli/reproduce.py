@@ -8,14 +8,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from linfdist.compare.rows import read_compare_rows
-from linfdist.devices import AUTO
+from linfdist.machine import AUTO
 from linfdist.recipes import setting
-from linfdist.reproduce.compare import ComparedTable, compare
-from linfdist.reproduce.plan import SCALES, Scale, numbers
-from linfdist.reproduce.rows import read_table_rows
-from linfdist.reproduce.run import Job, jobs, missing, run
-from linfdist.runs import ROWS
+from linfdist.runs.folder import ROWS
+from linfdist.tables.compare.rows import read_compare_rows
+from linfdist.tables.reproduce.compare import ComparedTable, compare
+from linfdist.tables.reproduce.plan import SCALES, Scale, numbers
+from linfdist.tables.reproduce.rows import read_table_rows
+from linfdist.tables.reproduce.run import Job, jobs, missing, run
 
 from .boundary import say
 from .options import DataDir, DeviceName, Quiet, chosen_device

@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from linfdist import recipes
-from linfdist.devices import AUTO
 from linfdist.evaluate import watch
-from linfdist.runs import MODEL
+from linfdist.machine import AUTO
+from linfdist.runs.folder import MODEL
 from linfdist.training import train as run
 from linfdist.training.distributed import is_first
 

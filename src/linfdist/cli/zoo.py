@@ -9,12 +9,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from linfdist.numbers import down, nearest, up, written
+from linfdist.eps import down, nearest, up, written
+from linfdist.models.zoo import card, names
+from linfdist.models.zoo.cards import Card
+from linfdist.models.zoo.registry import FILES
 from linfdist.recipes import Recipe, command
-from linfdist.reproduce.beside import paper_certified
-from linfdist.zoo import card, names
-from linfdist.zoo.cards import Card
-from linfdist.zoo.shelf import FILES
+from linfdist.tables.reproduce.beside import paper_certified
 
 from .boundary import Verb, VerbGroup, say
 

@@ -1,6 +1,6 @@
 """Evaluate a network on a data set: one row per image, then the summary."""
 
-from ..rows import summarise, violations
+from ..runs.rows import summarise, violations
 from .exact_subject import ExactSubject
 from .run import Evaluation, evaluate
 from .settings import BATCH, METHODS, Shard, parse_attacks, parse_methods

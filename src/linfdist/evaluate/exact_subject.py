@@ -8,8 +8,8 @@ from torch import Tensor
 
 from ..attacks import Attack, Attacked, smallest
 from ..certificates import Certificate, certify
+from ..eps import round_down
 from ..exact import FrozenNet, as_floats
-from ..numbers import round_down
 from .settings import parse_methods
 from .subject import Subject, best_of, strongest, subject_of
 

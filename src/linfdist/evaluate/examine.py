@@ -10,7 +10,7 @@ from torch import Tensor
 from ..attacks import Attack
 from ..certificates import Certificate
 from ..eps import parse_eps
-from ..rows import Attempt, Row
+from ..runs.rows import Attempt, Row
 from .subject import Subject, best_of
 
 

@@ -7,8 +7,8 @@ import torch
 
 from ..data import Dataset
 from ..eps import parse_eps
-from ..rows import Row
-from ..runs import Gallery
+from ..runs.folder import Gallery
+from ..runs.rows import Row
 from .subject import Subject
 
 EACH = 8  # of the most robust images, and as many of the least

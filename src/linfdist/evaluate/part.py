@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..files import MOST_LINE_BYTES, append, excerpt, parse_json, read_lines, remove_leftovers, write_atomically
-from ..rows import Row, check_rows
+from ..runs.rows import Row, check_rows
 from .settings import EvaluationSettings
 
 FORMAT = "linfdist-rows-1"

@@ -14,8 +14,8 @@ from ..attacks import attack
 from ..certificates import on_device
 from ..data import Dataset
 from ..files import remove_leftovers
-from ..rows import Row, Violation, summarise, violations
-from ..runs import GALLERY, Gallery, Results
+from ..runs.folder import GALLERY, Gallery, Results
+from ..runs.rows import Row, Violation, summarise, violations
 from . import gallery, violated
 from .examine import examine
 from .part import Done, Part, add_up
@@ -67,7 +67,7 @@ def evaluate(
     contradict each other. There is no gallery then, for nobody knows which images are the most robust.
     attacks: names from `linfdist.attacks.ATTACKS`. shard: do only this part of the work; whichever shard is finished
     last merges all of them, if they are in the same folder. fresh: begin anew. device: where a float network is to
-    compute, see `devices.choose`; by default where it is. Rows are about the network as executed there.
+    compute, see `machine.choose_device`; by default where it is. Rows are about the network as executed there.
 
     An evaluation that was stopped is resumed; one that is finished is left as it is. ValueError if `out` holds results
     of other settings. If a certificate and an attack contradict each other, `Violated` is raised and nothing is

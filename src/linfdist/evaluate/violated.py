@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..errors import LinfdistError
 from ..files import write_atomically
-from ..rows import Violation
+from ..runs.rows import Violation
 
 _SHOWN_SIDE = 256  # pixels on the screen, at least
 

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from ..certificates.checks import check_network
+from ..eps import round_up
 from ..models import PixelNet
 from ..models.rounding import rounding_error
 from ..nn import Folded
-from ..numbers import round_up
 from .bounds import INT32
 from .fold import fold_head, head_distance
 from .network import FrozenLayer, FrozenNet

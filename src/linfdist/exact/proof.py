@@ -10,8 +10,7 @@ from ..certificates.certificate import Certificate, certify_any
 from ..certificates.checks import check_labels
 from ..certificates.chunks import ROWS
 from ..certificates.prover import Eps
-from ..eps import parse_eps
-from ..numbers import round_down
+from ..eps import parse_eps, round_down
 from .certificate import METHODS, box_certified_at, box_levels, certified_at, gaps, margin_levels
 from .network import FrozenNet
 

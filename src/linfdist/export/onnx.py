@@ -8,11 +8,11 @@ from pathlib import Path
 import torch
 
 from ..certificates.checks import check_network
+from ..eps import round_down, round_up
 from ..exact import FrozenHead, FrozenNet
 from ..models import PixelNet
 from ..models.rounding import rounding_error
 from ..nn.rounding import DOWN, UP
-from ..numbers import round_down, round_up
 from .graph import Graph, Value
 from .stem import stem
 

@@ -8,12 +8,12 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from ..eps import round_up
 from ..nn import Box, Flatten, Readout, Rounding, Stack, View
 from ..nn.base import Graph, Shape
 from ..nn.folded import Folded
 from ..nn.readout import Lead, Leads, Proves, by_leads
 from ..nn.rounding import mean_rounding, mean_slack
-from ..numbers import round_up
 from .base import PixelNet
 from .rounding import FLUSHED, flush_error, network_rounding, rounding_error
 

@@ -7,11 +7,11 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
+from ..eps import round_up
 from ..nn.base import LipschitzModule, Rounding
 from ..nn.readout import Readout
 from ..nn.rounding import FLUSHED as FLUSHED
 from ..nn.rounding import sizes
-from ..numbers import round_up
 from .base import PixelNet
 
 

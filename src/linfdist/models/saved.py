@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..files import excerpt, load_tensors, save_tensors
-from ..runs import CHECKPOINT, MODEL
+from ..runs.folder import CHECKPOINT, MODEL
 from .base import PixelNet
 from .compact import compress, expand, matrices
 from .config import from_config, members_of

@@ -7,7 +7,7 @@ from fractions import Fraction
 import torch
 from torch import Tensor, nn
 
-from ..numbers import round_up
+from ..eps import round_up
 from .base import Box, Graph, LipschitzModule, Rounding, Shape
 from .folded import Folded
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 import torch
 from torch import Tensor, nn
 
-from ..numbers import round_up
+from ..eps import round_up
 from .base import Box, Forms, Graph, LipschitzModule, Rounding, Shape, Windowed, Zonotope
 from .folded import Folded
 from .forms import OWN, lowered, times

@@ -7,7 +7,7 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from ..numbers import round_up
+from ..eps import round_up
 from .base import Box, Forms, Graph, LipschitzModule, Rounding, Shape, Zonotope
 from .folded import Folded
 from .zonotopes import cut

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ..numbers import down, nearest, percent
-from ..plots.certified import certified_accuracy
-from ..plots.curve import gain
-from ..plots.theme import DARK, LIGHT, Theme, figure_for_file, require_matplotlib, set_title, styled
-from ..plots.training import training
-from ..rows import count
-from ..runs import Run
+from ..eps import down, nearest, percent
+from ..runs.folder import Run
+from ..runs.rows import count
 from . import tables
+from .plots.certified import certified_accuracy
+from .plots.curve import gain
+from .plots.theme import DARK, LIGHT, Theme, figure_for_file, require_matplotlib, set_title, styled
+from .plots.training import training
 
 DPI = 200  # twice that of a screen
 MOST_PANELS = 12  # classes with a histogram of their own

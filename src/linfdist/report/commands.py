@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .. import data, recipes
-from ..runs import RECIPE, Run
+from ..runs.folder import RECIPE, Run
 
 
 def commands(run: Run) -> list[str]:

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ..plots.compared import Entry, compared
-from ..plots.theme import Theme, figure_for_file, require_matplotlib
 from .charts import Chart, both
+from .plots.compared import Entry, compared
+from .plots.theme import Theme, figure_for_file, require_matplotlib
 
 
 def chart(panels: Sequence[tuple[str, Sequence[Entry]]]) -> Chart:

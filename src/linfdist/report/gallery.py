@@ -10,11 +10,11 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from ..numbers import down, up
-from ..plots.image import magnification as _magnification
-from ..plots.image import name_of, views
-from ..rows import Row
-from ..runs import Run
+from ..eps import down, up
+from ..runs.folder import Run
+from ..runs.rows import Row
+from .plots.image import magnification as _magnification
+from .plots.image import name_of, views
 
 CELL = 112  # pixels of a picture's side, about
 

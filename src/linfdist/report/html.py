@@ -8,14 +8,14 @@ from importlib.resources import files
 from string import Template
 
 from .. import data
-from ..numbers import down, nearest, percent, up
-from ..plots.curve import gain
-from ..rows import count
-from ..runs import Run
+from ..eps import down, nearest, percent, up
+from ..runs.folder import Run
+from ..runs.rows import count
 from . import tables
 from .charts import Chart
 from .commands import commands
 from .gallery import captions, halves, magnification, pictures, png
+from .plots.curve import gain
 from .published import NETWORKS, beside
 
 

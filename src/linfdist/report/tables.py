@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..rows import Counts, Row, count
+from ..runs.rows import Counts, Row, count
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 from ..files import remove_leftovers, write_atomically
-from ..plots.theme import require_matplotlib
-from ..runs import Run
+from ..runs.folder import Run
 from .charts import draw
 from .gallery import halves, sheet
 from .html import page
+from .plots.theme import require_matplotlib
 
 PICTURES = ("certified_accuracy", "fates", "radius_by_class", "confusion", "training", "margin_vs_method", "gallery")
 

@@ -16,9 +16,8 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from torch import Tensor
 
 from ..certificates import Certificate, Certifier
-from ..eps import parse_eps
+from ..eps import parse_eps, round_up
 from ..models import PixelNet
-from ..numbers import round_up
 from . import file
 from .scaling import Floats, Scaling
 from .training import Settings, train, updates

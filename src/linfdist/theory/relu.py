@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from ..certificates.checks import check_network
+from ..eps import round_up
 from ..exact import FrozenNet
 from ..models import PixelNet
 from ..models.rounding import rounding_error
 from ..nn import CenterCrop, Folded
-from ..numbers import round_up
 
 UNIT = Fraction(1, 2**53)  # of float64
 WHOLE = 2**53  # float64 holds all whole numbers up to here

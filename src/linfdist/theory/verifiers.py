@@ -6,11 +6,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ..eps import parse_eps
+from ..eps import down, parse_eps, up
 from ..export.graph import LARGEST_FILE, Graph, Value
 from ..files import write_atomically
 from ..nn import CenterCrop
-from ..numbers import down, up
 from .relu import ReluNet
 
 DIGITS = 20  # of the ends of a ball, rounded outwards

@@ -15,7 +15,7 @@ import torch.distributed
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from .. import devices
+from .. import machine
 from ..errors import LinfdistError
 
 FORESEEN = (LinfdistError, ImportError, MemoryError, OSError, TypeError, ValueError)  # what a user can cause
@@ -160,9 +160,12 @@ def is_first() -> bool:
 
 
 @contextmanager
-def workers(device: str | torch.device = devices.AUTO, timeout: timedelta = timedelta(minutes=5)) -> Iterator[Workers]:
-    """Join the group that `torchrun` has set up (gloo on CPUs, NCCL on GPUs), or work alone; see `devices.choose`."""
-    device = devices.choose(device)
+def workers(device: str | torch.device = machine.AUTO, timeout: timedelta = timedelta(minutes=5)) -> Iterator[Workers]:
+    """Join the group that `torchrun` has set up (gloo on CPUs, NCCL on GPUs), or work alone.
+
+    device: see `machine.choose_device`.
+    """
+    device = machine.choose_device(device)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     world = int(os.environ.get("WORLD_SIZE", "1"))

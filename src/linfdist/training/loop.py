@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import data, devices
+from .. import data, machine
 from ..files import remove_leftovers, write_atomically
 from ..models import PixelNet, save
 from ..recipes import Recipe
-from ..runs import CHECKPOINT, METRICS, MODEL, RECIPE
+from ..runs.folder import CHECKPOINT, METRICS, MODEL, RECIPE
 from . import checkpoint
 from .distributed import FRESH_STORE, LostWorker, Workers, meets_where_it_met_before, without_advice, workers
 from .progress import Metrics, Reporter
@@ -47,15 +47,15 @@ def train(
     tensorboard: bool = False,
     evaluate: Evaluate | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
-    device: str | torch.device = devices.AUTO,
+    device: str | torch.device = machine.AUTO,
 ) -> Path:
     """Train `recipe` into the folder `out` and return it: model.safetensors, recipe.json, metrics.jsonl.
 
     `resume` continues from the last checkpoint, or starts afresh if there is none; the result has the same bits as that
     of an uninterrupted run. `evaluate(network, images, labels)` adds its numbers, which are means over these images, to
     every epoch's row: on the recipe's held-out images, and then as `seen_...` on training images too, to see the gap;
-    else on training images alone; never on the test set. device: see `devices.choose`; a run may be resumed on another
-    one, but then only those of the same kind promise the same bits.
+    else on training images alone; never on the test set. device: see `machine.choose_device`; a run may be
+    resumed on another one, but then only those of the same kind promise the same bits.
 
     Of several processes (`torchrun`), each must be given the same; what fails on one of them fails on all.
     """

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .. import data, devices, recipes
+from .. import data, machine, recipes
 from ..data import Dataset, Info
 from ..data.measure import measure
 from ..data.samples import as_samples
@@ -28,7 +28,7 @@ def train(
     classes: Sequence[str] | None = None,
     settings: Mapping[str, object] | None = None,
     callback: Callable[[Progress], object] | None = None,
-    device: str | torch.device = devices.AUTO,
+    device: str | torch.device = machine.AUTO,
 ) -> PixelNet:
     """Train a network on images or rows of features in memory; return it in eval mode, on the CPU, for [0, 1].
 
@@ -54,7 +54,7 @@ def train(
         info = _measured(dataset)
         if chosen.data in data.NAMES:
             changes = {"data": "./in-memory", **changes}  # it is not the data set that the recipe was made for
-    workers = Workers(device=devices.choose(device))
+    workers = Workers(device=machine.choose_device(device))
     network = Trainer(chosen.override(changes), dataset, info, workers).run(callback).cpu()
     network.class_names = dataset.classes
     return network

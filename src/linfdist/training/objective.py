@@ -9,8 +9,8 @@ from ..data import Info
 from ..models import Mean, PixelNet, from_config, load
 from ..models.config import MODELS
 from ..models.grow import grow
+from ..models.zoo import find
 from ..recipes import Recipe
-from ..zoo import find
 from .losses import LOSSES, Loss
 from .schedule import State
 

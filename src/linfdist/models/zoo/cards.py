@@ -1,0 +1,69 @@
+"""A card: where a network comes from, and what was measured of the very file beside it."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from ...eps import parse_eps
+
+NAME = r"^[a-z0-9][a-z0-9._-]*$"  # its files have it too
+Percent = Annotated[float, Field(ge=0, le=100)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class Survivors(_Strict):
+    """The images that survived an attack."""
+
+    attack: str
+    percent: Percent = Field(description="of all test images: right, and not broken")
+    images: str = Field(description="which images were attacked; no other can be broken, or it is wrong already")
+
+
+class Card(_Strict):
+    """All that is known of a network: exact percentages of all `n` test images; eps is text."""
+
+    name: str = Field(pattern=NAME)
+    data: str
+    eps: str
+    recipe: dict[str, Any] = Field(description="all settings of the training, as in the run's recipe.json")
+    before: list[str] = Field(default=[], description="commands of the runs that its own begins with, in their order")
+    seeds: list[int] = Field(min_length=1, description="of the runs that led to it")
+    hours: float = Field(ge=0, description="of training")
+    machine: str
+    date: str = Field(pattern=r"^\d{4}-\d{2}-\d{2}$", description="of the measurement")
+    parameters: Count
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="of the network's file")
+    n: Count
+    clean: Percent
+    pgd20: Survivors
+    strongest: Survivors
+    certified: Percent
+    method: str = Field(description="how it was certified")
+    mean_radius: float = Field(ge=0, le=1, description="proved, in pixels; errors count as 0")
+
+    @property
+    def mean_in_words(self) -> str:
+        """Say what the trained network's logits are averaged with and over, after a comma; nothing if not at all."""
+        others, views = self.recipe.get("mean_with"), self.recipe.get("views")
+        return (f", mean with {', '.join(others)}" if others else "") + (f", over {', '.join(views)}" if views else "")
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "Card":
+        parse_eps(self.eps)
+        if not self.certified <= self.strongest.percent <= self.clean or self.pgd20.percent < self.certified:
+            raise ValueError("certified <= attacked <= clean must hold")
+        return self
+
+
+def read(path: Path) -> Card:
+    """Read the card in a file; ValueError says what is wrong with it."""
+    try:
+        return Card.model_validate_json(path.read_text(encoding="utf-8"))
+    except ValidationError as error:
+        problems = (f"{'.'.join(map(str, each['loc'])) or 'card'}: {each['msg']}" for each in error.errors())
+        raise ValueError(f"{path} is no card: {'; '.join(problems)}") from None

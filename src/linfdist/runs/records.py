@@ -1,0 +1,56 @@
+"""Results that are kept, one JSON object per line: what tables and pages are made from."""
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from .. import files
+
+Percent = Annotated[float, Field(ge=0, le=100)]
+
+
+class Record(BaseModel):
+    """A result that is kept: nothing in it may be unknown, of another type than declared, or no finite number."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+Result = TypeVar("Result", bound=Record)
+
+
+def read_records(path: Path, kind: type[Result]) -> list[Result]:
+    """Read all results of a file; none if there is no such file. ValueError names a line that is none and not empty."""
+    rows = []
+    for where, line in files.read_lines(path) if path.exists() else ():
+        if not line.strip():
+            continue
+        try:
+            rows.append(kind.model_validate_json(line))
+        except ValidationError as error:
+            problem = error.errors()[0]
+            key = ".".join(map(str, problem["loc"])) or "it"
+            raise ValueError(f"{where}, is no result ({key}: {problem['msg']}): remove it") from None
+    return rows
+
+
+def append_records(path: Path, values: Iterable[dict[str, Any]]) -> None:
+    """Add results, all at once and flushed to the disk: several runs may share the file.
+
+    They start on a line of their own, even if the last line has lost its end in an editor or a copy.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = "".join(json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n" for value in values)
+    files.append(path, text if _ends_a_line(path) else "\n" + text)
+
+
+def _ends_a_line(path: Path) -> bool:
+    """Whether a file, if there is one, is empty or ends with the end of a line."""
+    if not path.exists() or not path.stat().st_size:
+        return True
+    with open(path, "rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read() == b"\n"

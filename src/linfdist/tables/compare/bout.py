@@ -1,0 +1,230 @@
+"""One contender's part: settings tried on held-out images, a training on all images, an evaluation on the test set.
+
+Whatever is finished is in a file, and is not done again: trial-1.json, ..., model.safetensors, rows of the evaluation.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+import torch
+from pydantic import ValidationError
+
+from ... import models
+from ...attacks import attack
+from ...data import Dataset
+from ...evaluate import BATCH, Violated, evaluate, summarise, violations
+from ...evaluate.examine import examine
+from ...evaluate.progress import busy
+from ...evaluate.subject import subject_of
+from ...files import file_sha256, read_header, write_atomically
+from ...machine import in_words
+from ...models import PixelNet
+from ...runs.folder import MODEL
+from ...runs.records import Record, read_records
+from ...training import Diverged
+from . import memory
+from .contenders import AfterEpoch, Contender, Lesson
+from .pace import REHEARSAL, SHARE, epochs_within, seconds_per_epoch
+from .rows import CompareRow, Setting, Trial, plain, setting_in_words
+from .terms import Terms, checksum
+
+ATTACKS = ("pgd", "strong")
+ATTEMPTS = 3  # at a training that ends in time: long ones may be slower than short ones, as distances get dearer
+LATE = 1.1  # times what a training may take
+HEADER = "compare"  # the key of a network's file that holds its record
+
+
+class Trained(Record):
+    """The record of a training, which is kept in the file of its network."""
+
+    setting: Setting
+    epochs: float
+    seconds: float
+    memory_mb: float | None = None
+
+
+@dataclass(frozen=True)
+class Images:
+    """What everyone sees: images to learn from, without and with those that are held out, and the first test images."""
+
+    kept: Lesson
+    held: Dataset
+    all: Lesson
+    test: Dataset
+
+
+class Bout:
+    """A contender under the terms of a comparison, in its folder."""
+
+    def __init__(
+        self,
+        contender: Contender,
+        terms: Terms,
+        images: Images,
+        folder: Path,
+        tell: Callable[[str], None] = lambda text: None,
+        show: bool = False,
+    ) -> None:
+        self.contender, self.terms, self.images, self.folder = contender, terms, images, folder
+        self.tell, self.show, self.eps = tell, show, terms.recipe.eps
+        self.paces: dict[int, float] = {}  # seconds per epoch, by the number of the setting
+
+    def pace(self, number: int) -> float:
+        """The seconds that an epoch takes with setting `number` = 0, 1, ..., as probed."""
+        if number not in self.paces:
+            self.paces[number] = self._timed(number, SHARE)
+        return self.paces[number]
+
+    def rehearsed(self, number: int) -> float:
+        """The same from longer probes, for a training without a trial before it."""
+        return self._timed(number, REHEARSAL)
+
+    def _timed(self, number: int, share: float) -> float:
+        setting, long = self.contender.settings[number], share * self.terms.budget
+        with busy(f"{self.contender.title}: timing short trainings", self.show):
+            return seconds_per_epoch(self.contender, self.images.kept, setting, long)
+
+    def run(self) -> CompareRow:
+        """Do whatever is missing, and make the row."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        trials = [self.trial(number) for number in range(self.terms.trials)] if self.terms.trials > 1 else []
+        best = max(range(len(trials)), key=lambda number: trials[number].rank, default=0)
+        if trials and trials[best].problem is not None:
+            raise Diverged(f"{self.contender.title}: no trial came to its end; {trials[best].problem}", 0)
+        epoch = max(trials[best].seconds, 1e-3) / trials[best].epochs if trials else None
+        network, trained = self.trained(best, epoch)
+        return self.row(trials, network, trained)
+
+    def trial(self, number: int) -> Trial:
+        """Train with a setting for a short while, and measure it on the held-out images."""
+        path, setting = self.folder / f"trial-{number + 1}.json", self.contender.settings[number]
+        before = read_records(path, Trial)
+        if before and before[0].setting == plain(setting):
+            return before[0]
+        lesson, seconds = self.images.kept, self.terms.trial_seconds
+        epochs = epochs_within(seconds, self.pace(number), self.contender.steps_per_epoch(lesson, setting))
+        what = f"trial {number + 1} of {self.terms.trials}, {setting_in_words(plain(setting))}"
+        measured, problem, start = {"clean": 0.0, "pgd20": 0.0, "certified": 0.0}, None, time.perf_counter()
+        try:
+            with busy(f"{self.contender.title}: {what}, {epochs:.3g} epochs in {seconds:.3g} s", self.show) as add:
+                network = self.contender.train(lesson, setting, epochs, _told_to(add))
+                took = time.perf_counter() - start
+                measured = self.measure(network)
+        except Diverged as error:
+            took, problem = time.perf_counter() - start, str(error)
+        trial = Trial.model_validate(
+            {"setting": plain(setting), "epochs": epochs, "seconds": round(took, 3), **measured, "problem": problem}
+        )
+        write_atomically(path, trial.model_dump_json(exclude_none=True) + "\n")
+        short = "; less than one epoch favours settings that learn quickly" if trial.epochs < 1 else ""
+        self.tell(
+            f"  {what}: {trial.epochs:.3g} epochs, {took:.1f} s, {problem or _percentages(measured)} (held out){short}"
+        )
+        return trial
+
+    def measure(self, network: PixelNet) -> dict[str, float]:
+        """Percentages of the held-out images; `Violated` if intervals and PGD contradict each other.
+
+        Costly proofs are tried after PGD, where that has failed.
+        """
+        held, rows = self.images.held, []
+        subject = subject_of(network, held.images.shape[1:])
+        for start in range(0, len(held), BATCH):
+            few = slice(start, start + BATCH)
+            rows += examine(
+                subject, held.images[few], held.labels[few], start, self.eps, self.method, [attack("pgd")],
+                radii=False, spare=True,
+            ).rows  # fmt: skip
+        if found := violations(rows, self.eps):
+            raise Violated(found, [])
+        summary = summarise(rows, self.eps, ["pgd"])
+        return {"clean": summary["clean"], "pgd20": summary["attacks"]["pgd"], "certified": summary["certified"]}
+
+    def trained(self, number: int, epoch: float | None) -> tuple[PixelNet, Trained]:
+        """Train on all images with a setting; epoch: the seconds that one took in its trial, if there was one."""
+        path, setting = self.folder / MODEL, self.contender.settings[number]
+        if path.exists():
+            try:
+                record = Trained.model_validate_json(str(read_header(path).get(HEADER)))
+                if record.setting == plain(setting):
+                    return models.load(path), record
+            except ValidationError:
+                raise ValueError(f"{path} has no record of its training: remove it, and it is trained again") from None
+            except ValueError as error:
+                raise ValueError(f"{error}; remove it, and it is trained again") from None
+        lesson, seconds = self.images.all, self.terms.training_seconds
+        pace = self.rehearsed(number) if epoch is None else epoch
+        pace *= len(lesson.dataset) / len(self.images.kept.dataset)
+        for attempts_left in reversed(range(ATTEMPTS)):
+            epochs = epochs_within(seconds, pace, self.contender.steps_per_epoch(lesson, setting))
+            watched, start = memory.reset_peak(), time.perf_counter()
+            with busy(f"{self.contender.title}: training, {epochs:.3g} epochs in {seconds:.3g} s", self.show) as add:
+                network = self.contender.train(lesson, setting, epochs, _told_to(add))
+            took = time.perf_counter() - start
+            if took <= LATE * seconds or not attempts_left:
+                break
+            pace = took / epochs
+            self.tell(f"  {epochs:.3g} epochs took {took:.1f} s, longer than the others have: again, with fewer")
+        peak = memory.peak_mb() if watched else None
+        record = Trained(setting=plain(setting), epochs=epochs, seconds=round(took, 3), memory_mb=peak)
+        network.class_names = lesson.dataset.classes
+        models.save(network, path, {HEADER: record.model_dump_json(exclude_none=True)})
+        self.tell(f"  training, {setting_in_words(plain(setting))}: {epochs:.3g} epochs, {took:.1f} s")
+        return models.load(path), record  # what is measured is what is kept
+
+    @property
+    def method(self) -> str:
+        """How networks are certified, as `evaluate` takes it."""
+        return ",".join(self.contender.certified_by)
+
+    def row(self, trials: list[Trial], network: PixelNet, trained: Trained) -> CompareRow:
+        """Evaluate the network and make the row."""
+        file = self.folder / MODEL
+        part = "test" if self.terms.limit is None else f"test{len(self.images.test)}"
+        out = self.folder / f"{part}-{file_sha256(file)[:12]}"
+        summary = evaluate(
+            network, self.images.test, self.eps, out, file, method=self.method, radii=False,
+            attacks=ATTACKS, show_progress=self.show,
+        ).summary  # fmt: skip
+        row = CompareRow(
+            data=self.terms.data,
+            eps=self.eps,
+            shared=self.terms.shared,
+            recipe=checksum(self.terms.recipe, self.contender.takes),
+            method=self.contender.name,
+            title=self.contender.title,
+            source=self.contender.source,
+            budget=self.terms.budget,
+            seed=self.terms.seed,
+            trials=trials,
+            chosen=trained.setting,
+            epochs=trained.epochs,
+            seconds=trained.seconds,
+            seconds_per_epoch=round(trained.seconds / trained.epochs, 4),
+            memory_mb=trained.memory_mb,
+            parameters=sum(weights.numel() for weights in network.parameters()),
+            certified_by=self.method,
+            n=summary["n"],
+            clean=summary["clean"],
+            pgd20=summary["attacks"]["pgd"],
+            strongest=summary["robust"],
+            certified=summary["certified"],
+            certify_ms=round(1000 * summary["seconds"]["certify"] / summary["n"], 4),
+            threads=torch.get_num_threads(),
+            machine=in_words(),
+            date=date.today().isoformat(),
+        )
+        measured = {"clean": row.clean, "pgd20": row.pgd20, "certified": row.certified}
+        self.tell(f"  {_percentages(measured)} ({row.n:,} test images)")
+        return row
+
+
+def _told_to(add: Callable[[str], None]) -> AfterEpoch:
+    return lambda epoch, accuracy: add(f"after {epoch:.3g}, {accuracy:.1f} % of training images right")
+
+
+def _percentages(measured: dict[str, float]) -> str:
+    return ", ".join(f"{name} {value:.2f}" for name, value in measured.items())

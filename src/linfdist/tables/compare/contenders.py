@@ -1,0 +1,146 @@
+"""Who is compared: every method of `linfdist.baselines`, and the paper's own networks."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+
+from ... import baselines
+from ...baselines import METHODS, Method, Plan
+from ...data import Dataset, Info
+from ...models import PixelNet
+from ...recipes import Recipe
+from ...recipes.problems import closest
+from ...training import Trainer
+from .terms import AUGMENTATION, SHARED
+
+AfterEpoch = Callable[[float, float], object]  # is told how many epochs are done, and the training accuracy (percent)
+_NETWORK = ("size", "width")  # what a setting may say of the network
+
+
+def silent(epoch: float, accuracy: float) -> None:
+    """Tell nobody."""
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What is to be learned: images, what they are, and the recipe whose ε and augmentation everyone takes."""
+
+    dataset: Dataset
+    info: Info
+    recipe: Recipe
+    seed: int
+
+
+class Contender(ABC):
+    """One of those who are compared: it trains a network for so many epochs, and says how that is certified.
+
+    name: on the command line; title, source: in tables; certified_by: the methods of `certify`, of which the best one
+    for each image counts; settings: what it tries, the first one if there is one trial only; takes: the keys of the
+    recipe that its trainings depend on, None if on all of them.
+    """
+
+    name: str
+    title: str
+    source: str
+    certified_by: Sequence[str]
+    settings: Sequence[Mapping[str, Any]]
+    takes: frozenset[str] | None = SHARED
+
+    @abstractmethod
+    def steps_per_epoch(self, lesson: Lesson, setting: Mapping[str, Any]) -> int:
+        """How many updates an epoch has."""
+
+    @abstractmethod
+    def train(
+        self, lesson: Lesson, setting: Mapping[str, Any], epochs: float, after_epoch: AfterEpoch = silent
+    ) -> PixelNet:
+        """Train a fresh network, with its whole schedule scaled to so many epochs; in eval mode, on the CPU.
+
+        `Diverged` if the loss is no longer finite.
+        """
+
+
+class MethodContender(Contender):
+    """A method of `linfdist.baselines`: its network, its plan. A setting has arguments of these and of the method."""
+
+    def __init__(self, method: type[Method]) -> None:
+        self.method, self.name, self.title, self.source = method, method.name, method.title, method.source
+        self.certified_by, self.settings = method.certified_by, method.settings
+
+    def steps_per_epoch(self, lesson: Lesson, setting: Mapping[str, Any]) -> int:
+        return len(lesson.dataset) // self._parts(lesson, setting, 1.0)[1].batch_size
+
+    def train(
+        self, lesson: Lesson, setting: Mapping[str, Any], epochs: float, after_epoch: AfterEpoch = silent
+    ) -> PixelNet:
+        method, plan = self._parts(lesson, setting, epochs)
+        info, size = lesson.info, {key: setting[key] for key in _NETWORK if key in setting}
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(lesson.seed)
+            network = method.network(info.shape, info.num_classes, info.mean, info.std, **size)
+        return baselines.train(
+            network, lesson.dataset.images, lesson.dataset.labels, method, plan,
+            lambda epoch: after_epoch(epoch.epoch, epoch.accuracy),
+        )  # fmt: skip
+
+    def _parts(self, lesson: Lesson, setting: Mapping[str, Any], epochs: float) -> tuple[Method, Plan]:
+        planned = {"reach", *(field.name for field in fields(Plan))}
+        own = {key: value for key, value in setting.items() if key not in planned and key not in _NETWORK}
+        changes = {key: value for key, value in setting.items() if key in planned}
+        method, recipe = self.method(**own), lesson.recipe
+        eps = float(recipe.fraction("eps"))
+        augmentation = {key: getattr(recipe, key) for key in AUGMENTATION}
+        return method, method.plan(eps, epochs, seed=lesson.seed, **augmentation, **changes)
+
+
+class RecipeContender(Contender):
+    """Networks of this package: the quick recipe of the data set. A setting has other values of the recipe's keys."""
+
+    name = "dist"
+    title = "ℓ∞-dist Net"
+    source = "Zhang et al., 2021; loss: Zhang et al., 2022"
+    certified_by = ("box",)
+    takes = None
+    settings: Sequence[Mapping[str, Any]] = ({"lr": 0.03}, {"lr": 0.02}, {"lr": 0.05})
+
+    def steps_per_epoch(self, lesson: Lesson, setting: Mapping[str, Any]) -> int:
+        return len(lesson.dataset) // lesson.recipe.override(setting).batch_size
+
+    def train(
+        self, lesson: Lesson, setting: Mapping[str, Any], epochs: float, after_epoch: AfterEpoch = silent
+    ) -> PixelNet:
+        recipe = lesson.recipe.override({**setting, "epochs": epochs, "seed": lesson.seed})
+        trainer = Trainer(recipe, lesson.dataset, lesson.info)
+        return trainer.run(lambda progress: after_epoch(progress.epoch, progress.train_accuracy))
+
+
+def contenders() -> dict[str, Contender]:
+    """All of them by name, ours first; without methods of which nothing can be proved, only claimed from samples."""
+    methods = [method for method in METHODS.values() if method.certified_by]
+    everyone: list[Contender] = [RecipeContender(), *(MethodContender(method) for method in methods)]
+    return {each.name: each for each in everyone}
+
+
+def chosen(names: Sequence[str], trials: int) -> list[Contender]:
+    """Those of these names, in the order of all; all of them if there are no names. Each must have so many settings."""
+    everyone = contenders()
+    for name in names:
+        if name in METHODS and name not in everyone:
+            raise ValueError(
+                f"methods: {name!r} makes statistical claims and proves nothing, so it is not compared: "
+                "see linfdist.baselines.smoothed"
+            )
+        if name not in everyone:
+            raise ValueError(
+                f"methods: there is no {name!r}{closest(name, everyone)}; the methods are {', '.join(everyone)}"
+            )
+    wanted = [each for name, each in everyone.items() if not names or name in names]
+    for each in wanted:
+        if trials > len(each.settings):
+            raise ValueError(
+                f"trials = {trials}: must be at most {len(each.settings)}, for {each.name} has so many settings to try"
+            )
+    return wanted

@@ -1,0 +1,106 @@
+"""Results of a comparison, one JSON object per line: tables and pictures are made from them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from ...runs.records import Percent, Record, read_records
+
+Setting = dict[str, float | int | str | list[float]]
+
+
+class Trial(Record):
+    """A short training with one setting, and percentages of the held-out images.
+
+    problem: what went wrong, if it did; then nothing was measured, and all percentages are 0.
+    """
+
+    setting: Setting
+    epochs: float = Field(gt=0)
+    seconds: float = Field(ge=0)
+    clean: Percent
+    pgd20: Percent
+    certified: Percent
+    problem: str | None = None
+
+    @property
+    def rank(self) -> tuple[bool, float, float, float]:
+        """What is chosen by: certified accuracy, and what survives and is right only where nothing tells there."""
+        return self.problem is None, self.certified, self.pgd20, self.clean
+
+
+class CompareRow(Record):
+    """One contender under the terms of a comparison.
+
+    shared: a checksum of the ε and the augmentation that everyone had; recipe: one of all that this contender took of
+    the recipe, equal to `shared` for all but ours. budget: seconds, of which the trials had a share;
+    trials: empty if there was one setting only. epochs, seconds, seconds_per_epoch, memory_mb: of the training with the
+    chosen setting; memory_mb is the most that the process held, None where the system does not tell. Percentages are of
+    the first n test images; strongest: right, and broken by no attack. certify_ms: milliseconds of all proofs, divided
+    by n; costly ones are tried on a part of the images only, see docs/compare.md.
+    """
+
+    data: str
+    eps: str
+    shared: str
+    recipe: str
+    method: str
+    title: str
+    source: str
+    budget: float = Field(gt=0)
+    seed: int
+    trials: list[Trial]
+    chosen: Setting
+    epochs: float = Field(gt=0)
+    seconds: float = Field(ge=0)
+    seconds_per_epoch: float = Field(ge=0)
+    memory_mb: float | None = None
+    parameters: int = Field(ge=0)
+    certified_by: str
+    n: int = Field(ge=1)
+    clean: Percent
+    pgd20: Percent
+    strongest: Percent
+    certified: Percent
+    certify_ms: float = Field(ge=0)
+    threads: int = Field(ge=1)
+    machine: str
+    date: str
+
+    @property
+    def tried(self) -> int:
+        """How many settings it had."""
+        return max(1, len(self.trials))
+
+    @property
+    def ours(self) -> bool:
+        """Whether it is a network of this package, and not one to compare with."""
+        return self.method == "dist"
+
+    @property
+    def led(self) -> Trial | None:
+        """The trial whose setting was chosen; None if there was no choice."""
+        return next((trial for trial in self.trials if trial.setting == self.chosen), None)
+
+
+def read_compare_rows(path: Path) -> list[CompareRow]:
+    """Read all rows; none if there is no such file. ValueError names a line that is no row."""
+    return read_records(path, CompareRow)
+
+
+def plain(setting: Mapping[str, Any]) -> Setting:
+    """A setting as JSON has it."""
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in setting.items()}
+
+
+def setting_in_words(setting: Setting) -> str:
+    """Write a setting in one line; nothing for one that changes nothing."""
+    return " ".join(f"{key}={_value(value)}" for key, value in setting.items()) or "as it is"
+
+
+def _value(value: float | str | list[float]) -> str:
+    if isinstance(value, list):
+        return "→".join(f"{each:g}" for each in value)
+    return value if isinstance(value, str) else f"{value:.4g}"

@@ -1,0 +1,78 @@
+"""The runs that make up a table of the paper, at each scale."""
+
+import functools
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any, Literal, get_args
+
+from ... import recipes
+from ...recipes import Recipe
+from ...report.published import Result
+from .beside import published_row
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+Scale = Literal["paper", "laptop"]
+SCALES: tuple[str, ...] = get_args(Scale)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One row of a table.
+
+    published: the paper's numbers for it, None for what only we have; settings: what differs from the recipe of that
+    name; recipe: with these settings.
+    """
+
+    table: int
+    scale: Scale
+    label: str
+    published: Result | None
+    settings: Mapping[str, Any]
+    recipe: Recipe
+
+    @property
+    def name(self) -> str:
+        """Name the row as its recipe is named."""
+        return self.recipe.name
+
+    def with_seed(self, seed: int) -> Recipe:
+        """Make the recipe of one run."""
+        return self.recipe.override({"seed": seed}) if seed != self.recipe.seed else self.recipe
+
+
+@functools.cache
+def _tables() -> dict[int, dict[str, Any]]:
+    content = tomllib.loads((files(__package__) / "tables.toml").read_text(encoding="utf-8"))
+    return {int(number): table for number, table in content.items()}
+
+
+def numbers() -> list[int]:
+    """List the tables that can be run."""
+    return list(_tables())
+
+
+def plan(table: int, scale: Scale) -> list[Planned]:
+    """List the rows of a table, those of the paper first."""
+    content = _tables()[table]
+    own: dict[str, str] = content.get("own", {}) if scale == "laptop" else {}
+    more: dict[str, str] = own | (content.get("more", {}) if scale == "laptop" else {})
+    planned = []
+    for name in [*content["rows"], *more]:
+        recipe = recipes.load(name)
+        published = None if name in more else published_row(table, recipe)
+        settings = _settings(content, recipe) if scale == "laptop" and name not in own else {}
+        label = more[name] if published is None else published.method
+        planned.append(Planned(table, scale, label, published, settings, recipe.override(settings)))
+    return planned
+
+
+def _settings(content: Mapping[str, Any], recipe: Recipe) -> dict[str, Any]:
+    """Collect the changes, without those that have no effect in this recipe: a recipe refuses them."""
+    wanted = content["laptop"] | content.get("laptop_rows", {}).get(recipe.name, {})
+    return {key: value for key, value in wanted.items() if key not in recipe.idle()}

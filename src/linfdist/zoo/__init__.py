@@ -1,5 +1,0 @@
-"""Trained networks that come with the package, each with a card: what it is, and what was measured."""
-
-from .shelf import card, file, find, names
-
-__all__ = ["card", "file", "find", "names"]

@@ -1,0 +1,81 @@
+"""`linfdist zoo`: list and show; and the tool that adds networks."""
+
+import json
+import os
+import shutil
+
+import pytest
+from typer.testing import CliRunner
+
+from linfdist.cli import app
+from linfdist.eps import down
+from linfdist.models.zoo.registry import card
+from tools.zoo_add import main
+
+
+@pytest.fixture
+def invoke(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    return lambda *arguments: CliRunner().invoke(app, ["zoo", *map(str, arguments)])
+
+
+def test_list_and_show(invoke, zoo):
+    listed = invoke("list", "--folder", zoo)
+    assert listed.exit_code == 0, listed.output
+    claimed = card("digits-0.1", zoo)
+    line = next(line for line in listed.output.splitlines() if "digits-0.1" in line)
+    size = (zoo / "digits-0.1.safetensors").stat().st_size
+    assert line.split()[-4:] == [f"{claimed.clean:.2f}", down(claimed.certified, 2), "–", f"{size / 1e6:.1f}"]
+    shown = invoke("show", "digits-0.1", "--folder", zoo)
+    assert shown.exit_code == 0, shown.output
+    again = "linfdist train digits-quick --set"
+    for part in (claimed.sha256, f"{down(claimed.certified, 2)} % (box)", claimed.strongest.images, "width 32", again):
+        assert part in shown.output
+
+
+def test_show_a_mean(invoke, zoo, tmp_path):
+    """`zoo show` tells that the network is a mean, and of what."""
+    shutil.copy(zoo / "digits-0.1.safetensors", tmp_path)
+    values = json.loads((zoo / "digits-0.1.json").read_text())
+    values["recipe"] |= {"mean_with": ["mnist-0.3", "runs/other"], "views": ["same", "mirror"]}
+    (tmp_path / "digits-0.1.json").write_text(json.dumps(values))
+    shown = invoke("show", "digits-0.1", "--folder", tmp_path)
+    assert "width 32, mean with mnist-0.3, runs/other, over same, mirror" in " ".join(shown.output.split())
+
+
+@pytest.mark.parametrize("changes", [{"name": "mine"}, {"a key of tomorrow": 1}])
+def test_show_a_network_that_no_recipe_of_the_package_trains(invoke, zoo, tmp_path, changes):
+    shutil.copy(zoo / "digits-0.1.safetensors", tmp_path)
+    values = json.loads((zoo / "digits-0.1.json").read_text())
+    values["recipe"] |= changes
+    (tmp_path / "digits-0.1.json").write_text(json.dumps(values))
+    shown = invoke("show", "digits-0.1", "--folder", tmp_path)
+    assert shown.exit_code == 0, shown.output
+    assert "not by a recipe of this package" in shown.output
+
+
+def test_list_works_whatever_the_package_holds(invoke, tmp_path):
+    assert invoke("list").exit_code == 0
+    empty = invoke("list", "--folder", tmp_path)
+    assert empty.exit_code == 0
+    assert "no networks" in empty.output
+
+
+def test_errors_are_one_line(invoke, zoo, tmp_path):
+    unknown = invoke("show", "mnist", "--folder", zoo)
+    assert unknown.exit_code == 1
+    assert unknown.stderr.strip() == "error: no network 'mnist' in the zoo: the zoo has digits-0.1"
+
+
+def test_add(run, digits, tmp_path, capsys):
+    """The tool of the repository that makes zoos."""
+    assert main([str(tmp_path), "x", "--folder", str(tmp_path / "zoo")]) == 1
+    assert "not the folder of a finished run" in capsys.readouterr().err
+    options = ["--folder", tmp_path / "zoo", "--results", tmp_path, "--data-dir", digits]
+    assert main([str(run), "again", *map(str, options)]) == 0
+    assert "certified at 0.1" in capsys.readouterr().out
+    assert {path.name for path in (tmp_path / "zoo").iterdir()} == {"again.json", "again.safetensors"}
+    umask = os.umask(0)
+    os.umask(umask)
+    assert (tmp_path / "zoo" / "again.safetensors").stat().st_mode & 0o777 == 0o666 & ~umask  # others may load it
+    assert (tmp_path / "curves" / "again.json").exists()

@@ -1,0 +1,22 @@
+"""Rows that somebody might have measured."""
+
+import pytest
+
+from linfdist.tables.compare.rows import CompareRow
+
+
+@pytest.fixture
+def make_row():
+    def make(method="ibp", title="IBP", **changes):
+        trial = {"setting": {"lr": 0.001}, "epochs": 1.0, "seconds": 90.0, "clean": 80.0, "pgd20": 50.0}
+        values = {
+            "data": "mnist", "eps": "0.3", "shared": "0123abcd", "recipe": "0123abcd", "method": method, "title": title,
+            "source": "somebody", "budget": 1200.0, "seed": 0,
+            "trials": [trial | {"certified": 40.0}, trial | {"setting": {"lr": 0.002}, "certified": 50.0}],
+            "chosen": {"lr": 0.002}, "epochs": 10.5, "seconds": 890.1, "seconds_per_epoch": 84.77, "memory_mb": 700.4,
+            "parameters": 10, "certified_by": "box", "n": 1000, "clean": 97.0, "pgd20": 90.001, "strongest": 89.0,
+            "certified": 85.999, "certify_ms": 1.5, "threads": 2, "machine": "an abacus", "date": "2026-11-17",
+        }  # fmt: skip
+        return CompareRow.model_validate(values | changes)
+
+    return make
