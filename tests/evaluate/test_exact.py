@@ -14,7 +14,7 @@ from linfdist.evaluate import ExactSubject, Shard, evaluate
 from linfdist.models import load
 from linfdist.report import write
 
-from ..test_old_files import OLD, run
+from ..fixtures import FIXTURES, run
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def digits():
 
 @pytest.fixture(scope="module", params=["plain", "headed"])
 def frozen(request):
-    return exact.freeze(load(OLD / request.param), k=2)
+    return exact.freeze(load(FIXTURES / request.param), k=2)
 
 
 def read(folder):
@@ -51,14 +51,14 @@ def test_rows_are_those_of_the_integers(frozen, digits, tmp_path):
 
 
 def test_shards_give_the_same_rows_as_the_whole(digits, tmp_path):
-    frozen = exact.freeze(load(OLD / "plain"), k=2)
+    frozen = exact.freeze(load(FIXTURES / "plain"), k=2)
     evaluate(frozen, digits, "0.1", tmp_path / "whole", limit=20, batch=6, attacks=("pgd",))
     for number in (2, 1):
         evaluate(frozen, digits, "0.1", tmp_path / "parts", limit=20, batch=6, attacks=("pgd",), shard=Shard(number, 2))
     assert read(tmp_path / "whole") == read(tmp_path / "parts")
     again = evaluate(frozen, digits, "0.1", tmp_path / "parts", limit=20, batch=6, attacks=("pgd",))
     assert again.before
-    other = exact.freeze(load(OLD / "plain"), k=3)
+    other = exact.freeze(load(FIXTURES / "plain"), k=3)
     with pytest.raises(ValueError, match="other settings"):
         evaluate(other, digits, "0.1", tmp_path / "parts", limit=20, batch=6, attacks=("pgd",))
 
@@ -80,7 +80,7 @@ def test_an_attack_is_what_the_integers_say_it_is(frozen, digits):
 
 def test_attacks_stay_in_the_domain(digits):
     images = digits.images[:30]
-    frozen = exact.freeze(load(OLD / "plain"), k=2, domain=(images.amin(0), images.amax(0)))
+    frozen = exact.freeze(load(FIXTURES / "plain"), k=2, domain=(images.amin(0), images.amax(0)))
     found = ExactSubject(frozen).attack(attack("pgd"), images, frozen(images).argmax(1), Fraction(1, 5))
     frozen.check_images((found.images * 255).round().to(torch.uint8))
     with pytest.raises(ValueError, match="outside the domain"):
@@ -88,16 +88,18 @@ def test_attacks_stay_in_the_domain(digits):
 
 
 def test_an_exact_file_is_a_model_for_every_command(tmp_path):
-    folder = shutil.copytree(OLD / "plain", tmp_path / "run")
-    shutil.copy(OLD / "exact.safetensors", folder)
+    folder = shutil.copytree(FIXTURES / "plain", tmp_path / "run")
+    shutil.copy(FIXTURES / "exact.safetensors", folder)
     network = ld.load(folder / "exact.safetensors")
     assert isinstance(network, exact.FrozenNet)
     run("evaluate", folder / "exact.safetensors", "--attack", "pgd", "--limit", 12)
     assert len(read(folder / "exact")) == 12  # a folder of its own: the float network's rows stay
-    assert (folder / "rows.jsonl").read_bytes() == (OLD / "plain" / "rows.jsonl").read_bytes()
+    assert (folder / "rows.jsonl").read_bytes() == (FIXTURES / "plain" / "rows.jsonl").read_bytes()
     run("report", folder / "exact")
-    said = run("certify", folder / "exact.safetensors", OLD / "image.png", "--json", "-")
-    assert json.loads(said)["prediction"] == network(ld.data.read_image(OLD / "image.png", 1)[None]).argmax().item()
+    said = run("certify", folder / "exact.safetensors", FIXTURES / "image.png", "--json", "-")
+    assert (
+        json.loads(said)["prediction"] == network(ld.data.read_image(FIXTURES / "image.png", 1)[None]).argmax().item()
+    )
     run("export", folder / "exact.safetensors", "--format", "onnx-exact")
     assert "take onnx-exact" in run("export", folder / "exact.safetensors", "--format", "onnx", code=1)
     assert "exact already" in run("export", folder / "exact.safetensors", "--format", "onnx-exact", "--k", 3, code=1)

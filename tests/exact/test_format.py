@@ -14,11 +14,10 @@ from linfdist import exact
 from linfdist.data import read_image
 from linfdist.exact import file, twin
 
+from ..fixtures import FIXTURES
 from .changes import ALWAYS, CHANGES, NEVER
 from .nets import random_mlp, random_net
 from .parts import Parts, accepted, deep, headed, narrow, outcome, plain, staged, staged_head
-
-OLD = Path(__file__).parents[1] / "fixtures" / "v0.1"
 
 
 @pytest.fixture(scope="module", params=[plain, narrow, headed, staged, staged_head])
@@ -179,10 +178,10 @@ def test_memory_of_verify_is_bounded(tmp_path):
         ("exact-head", "certificate-head"),
     ],
 )
-def test_files_of_version_0_1_load_and_verify(network, certificate):
-    path = OLD / f"{network}.safetensors"
-    image = read_image(OLD / "image.png", 1)
-    proof = json.loads((OLD / f"{certificate}.json").read_text())
+def test_fixed_files_load_and_verify(network, certificate):
+    path = FIXTURES / f"{network}.safetensors"
+    image = read_image(FIXTURES / "image.png", 1)
+    proof = json.loads((FIXTURES / f"{certificate}.json").read_text())
     assert accepted(path, prove=True)
     exact.verify(proof, image.numpy(), path)
     frozen = exact.load(path)
@@ -193,9 +192,9 @@ def test_files_of_version_0_1_load_and_verify(network, certificate):
 @pytest.mark.parametrize("name", ["certificate", "certificate-margin", "certificate-head"])
 def test_every_entry_of_a_certificate_counts(name):
     """Other values, and equal ones of another type, and what nests deeply, are refused in one line."""
-    path = OLD / ("exact-head.safetensors" if "head" in name else "exact.safetensors")
-    image = read_image(OLD / "image.png", 1).numpy()
-    proof = json.loads((OLD / f"{name}.json").read_text())
+    path = FIXTURES / ("exact-head.safetensors" if "head" in name else "exact.safetensors")
+    image = read_image(FIXTURES / "image.png", 1).numpy()
+    proof = json.loads((FIXTURES / f"{name}.json").read_text())
     nested: list = []
     for _ in range(5000):
         nested = [nested]
@@ -211,8 +210,8 @@ def test_every_entry_of_a_certificate_counts(name):
         assert len(str(caught.value)) < 400
 
 
-def test_a_file_is_written_as_version_0_1_wrote_it(tmp_path):
+def test_a_fixed_file_is_written_again_as_it_is(tmp_path):
     for name in ("exact", "exact-head"):
-        old = OLD / f"{name}.safetensors"
+        old = FIXTURES / f"{name}.safetensors"
         exact.save(exact.load(old), tmp_path / "net")
         assert Parts.of(tmp_path / "net") == Parts.of(old)

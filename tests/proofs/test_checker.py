@@ -18,7 +18,7 @@ from linfdist.exact import proved, twin
 from ..exact.changes import ANYTHING, CHANGES
 from ..exact.nets import images, random_net
 from ..exact.parts import Parts, narrow, plain, staged
-from ..exact.test_format import OLD
+from ..fixtures import FIXTURES
 
 pytestmark = pytest.mark.usefixtures("checker")
 FAST, SLOW = 20, 400  # files of each kind of change
@@ -136,9 +136,9 @@ def test_numbers_are_written_as_python_writes_them(tmp_path):
 @pytest.mark.parametrize("name", ["certificate", "certificate-margin", "certificate-head"])
 def test_verify_proved(name):
     """As a user meets it; networks with a head are refused in words."""
-    model = OLD / ("exact-head.safetensors" if "head" in name else "exact.safetensors")
+    model = FIXTURES / ("exact-head.safetensors" if "head" in name else "exact.safetensors")
     result = CliRunner().invoke(
-        app, ["verify", str(OLD / f"{name}.json"), str(OLD / "image.png"), str(model), "--proved"]
+        app, ["verify", str(FIXTURES / f"{name}.json"), str(FIXTURES / "image.png"), str(model), "--proved"]
     )
     if "head" in name:
         assert result.exit_code == 1
@@ -150,11 +150,11 @@ def test_verify_proved(name):
 
 def test_what_the_program_prints(tmp_path):
     """It can be run by itself, on files that no Python has touched but to write them."""
-    image = read_image(OLD / "image.png", 1).numpy()
-    proof = json.loads((OLD / "certificate.json").read_text())
+    image = read_image(FIXTURES / "image.png", 1).numpy()
+    proof = json.loads((FIXTURES / "certificate.json").read_text())
     (tmp_path / "image").write_bytes(proved.as_hashed(image) * 2)
     (tmp_path / "proofs").write_text(json.dumps(proof) + "\n" + json.dumps({**proof, "class": 4}) + "\n")
-    arguments = [proved.find(), OLD / "exact.safetensors", tmp_path / "proofs", tmp_path / "image"]
+    arguments = [proved.find(), FIXTURES / "exact.safetensors", tmp_path / "proofs", tmp_path / "image"]
     done = subprocess.run(arguments, capture_output=True, text=True, check=False)
     assert done.stdout.splitlines() == ["valid", "proved", "refused: class: it is 3"]
     assert done.returncode == 1

@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 from linfdist.cli import app
 from linfdist.exact import proved
 
-from ..exact.test_format import OLD
+from ..fixtures import FIXTURES
 
 
 @pytest.mark.parametrize("named", [True, False])
@@ -15,7 +15,7 @@ def test_a_missing_checker_is_named(named, monkeypatch, tmp_path):
     monkeypatch.delenv(proved.VARIABLE, raising=False)
     if named:
         monkeypatch.setenv(proved.VARIABLE, str(tmp_path))  # a folder is no program
-    files = [str(OLD / name) for name in ("certificate.json", "image.png", "exact.safetensors")]
+    files = [str(FIXTURES / name) for name in ("certificate.json", "image.png", "exact.safetensors")]
     result = CliRunner().invoke(app, ["verify", *files, "--proved"])
     assert result.exit_code == 1
     assert "verified" not in result.stdout
