@@ -7,8 +7,8 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from linfdist import certify, data, recipes
-from linfdist.models import ConvDistNetMLP, DistNet, Mean, load
-from linfdist.models.grow import LEAD, add_head, deepen, grow, multiply_classes, replace_last, widen
+from linfdist.models import ConvDistNetMLP, DistNet, Mean, load, save
+from linfdist.models.grow import LEAD, add_head, clip_pixels, deepen, grow, multiply_classes, replace_last, widen
 from linfdist.models.rounding import rounding_error
 from linfdist.training import train
 from linfdist.training.memory import train as train_in_memory
@@ -236,7 +236,6 @@ def test_growing_in_every_way_at_once(images):
         ({"per_class": 5}, "per_class: 2 there, 5 here"),
         ({"per_class": 1}, "per_class: 2 there, 1 here"),
         ({"pool": [1, 2]}, r"pool: \[\] there, \[1, 2\] here"),
-        ({"clip": [0.1, 0.9]}, r"clip: None there, \[0.1, 0.9\] here"),
         ({"width": 30}, "width: 20 there, 30 here"),
     ],
 )
@@ -269,3 +268,36 @@ def test_networks_that_cannot_grow():
         multiply_classes(add_head(network, 11), 2)
     with pytest.raises(ValueError, match="factor = 0"):
         multiply_classes(network, 0)
+
+
+@torch.no_grad()
+def test_a_clip_in_front_keeps_black_and_white_images(network, images):
+    clipped = clip_pixels(network, [0.3, 0.7])
+    assert clipped.config == {**network.config, "clip": [0.3, 0.7]}
+    assert not clipped.training
+    stretched = ((images - 0.3) / (torch.tensor(0.7) - 0.3)).clamp(0, 1)
+    assert torch.equal(clipped(images), network(stretched))
+    black_and_white = images.round()
+    assert torch.equal(clipped(black_and_white), network(black_and_white))
+    for parameter in network.parameters():
+        parameter.add_(0)  # the clipped network owns its tensors
+    assert not {each.data_ptr() for each in clipped.parameters()} & {each.data_ptr() for each in network.parameters()}
+
+
+def test_training_puts_a_clip_in_front_of_a_trained_network(network, digits, tmp_path):
+    save(network, tmp_path / "start.safetensors")
+    settings = {**SMALL, **HEAD} if network.config["class"] == "DistNetMLP" else {**SMALL}
+    changes = {
+        "start": str(tmp_path / "start.safetensors"),
+        "clip": [0.3, 0.7],
+        "mean_shift": network.config["mean_shift"],
+    }
+    recipe = recipes.load("digits-quick").override({**settings, **changes, "epochs": 1})
+    clipped = load(train(recipe, tmp_path / "run", data_dir=digits, quiet=True))
+    assert clipped.config["clip"] == [0.3, 0.7]
+
+
+def test_a_clip_is_not_replaced(network):
+    clipped = clip_pixels(network, [0.3, 0.7])
+    with pytest.raises(ValueError, match=r"clip: \[0.3, 0.7\] there, \[0.2, 0.8\] here"):
+        grow(clipped, {**clipped.config, "clip": [0.2, 0.8]})

@@ -1,14 +1,14 @@
 """Larger networks that compute the same: starts for the training of deeper and wider ones. At p = inf only."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from ..nn import Box, DistLinear, MeanShift, Stack
+from ..nn import Box, Clip, DistLinear, MeanShift, Stack
 from .base import PixelNet
 from .config import from_config
 from .dist_net import DistNet, DistNetMLP
@@ -25,16 +25,19 @@ def grow(
     noise: float = 0.0,
     samples: tuple[Tensor, Tensor] | None = None,
 ) -> PixelNet:
-    """The network in the shape of `config`: with a head, deeper, wider, and with more neurons per class, as needed.
+    """The network in the shape of `config`: with a clip, a head, deeper, wider, more neurons per class, as needed.
 
-    It is in eval mode. ValueError if that is another network; TypeError for networks that cannot grow. noise: see
-    `deepen`, `widen` and `multiply_classes`. samples: see `add_head`.
+    It is in eval mode. Every step except a clip (see `clip_pixels`) leaves what the network computes as it is.
+    ValueError if that is another network; TypeError for networks that cannot grow. noise: see `deepen`, `widen` and
+    `multiply_classes`. samples: see `add_head`.
     """
     for name in (network.config.get("class"), config.get("class")):
         if name not in GROW:
             raise TypeError(f"a {name or type(network).__name__} cannot grow: only {', '.join(GROW)} can")
     if network.config["classes"] != config["classes"]:
         raise ValueError(f"it has {network.config['classes']} classes, and cannot become one of {config['classes']}")
+    if config.get("clip") is not None and network.config.get("clip") is None:
+        network = clip_pixels(network, config["clip"])
     if (network.config["class"], config["class"]) == ("DistNet", "DistNetMLP"):
         if config["depth"] < network.config["depth"]:
             network = replace_last(network, config["head"])
@@ -54,7 +57,7 @@ def grow(
         changes = ", ".join(f"{key}: {found.get(key)!r} there, {config[key]!r} here" for key in different)
         raise ValueError(
             f"it has another shape ({changes}), and can only become deeper, become wider or get more neurons per class "
-            "by a whole factor, or get a head on top of its last layer, or in place of it"
+            "by a whole factor, get a head on top of its last layer, or in place of it, or get a clip if it has none"
         )
     return network
 
@@ -64,6 +67,21 @@ def _factor(network: PixelNet, config: Mapping[str, Any], key: str) -> int:
     now = network.config.get(key, 1)
     wanted = config.get(key, now)
     return wanted // now if wanted % now == 0 else 1
+
+
+@torch.no_grad()
+def clip_pixels(network: PixelNet, clip: Sequence[float]) -> PixelNet:
+    """Return the network with a `Clip` in front: the same weights see pixels that are stretched from clip to [0, 1].
+
+    Pixels of 0 and 1 stay as they are, so images of black and white keep their logits; other images do not.
+    """
+    clipped = from_config({**network.config, "clip": list(clip)})
+    others = [layer for layer in clipped.body if not isinstance(layer, Clip)]
+    for new, old in zip(others, network.body, strict=True):
+        new.load_state_dict(old.state_dict())
+    above = {name: tensor for name, tensor in network.state_dict().items() if not name.startswith("body.")}
+    clipped.load_state_dict({**clipped.state_dict(), **above})
+    return clipped.eval()
 
 
 @torch.no_grad()
