@@ -41,6 +41,7 @@ def fingerprint(name: str) -> dict[str, str]:
     for method in ("margin", "box"):
         for part in pixels[: PROVED.get(name, IMAGES)].split(BATCH):
             proof = ld.certify(network, part, eps=entry.eps, method=method)
+            assert proof.certified is not None  # as eps is given
             proofs += [proof.radius, proof.certified]
     return {"logits": digest(logits), "proofs": digest(*proofs)}
 
