@@ -27,15 +27,16 @@ HOUSE = """
 | `sklearn` | `training` `certificates` `models` |
 | `tables` | `baselines` `report` `evaluate` `training` `attacks` `models` `machine` |
 | `bench` | `training` `exact` `certificates` `attacks` `models` `machine` `ops` |
-| `baselines` | `training` `models` `nn` `ops` |
+| `baselines` | `training` `bounds` `models` `nn` `ops` |
 | `theory` | `export` `exact` `certificates` `models` `nn` `ops` |
 | `report` | nothing: it reads rows, never networks |
 | `evaluate` | `exact` `certificates` `attacks` `models` |
 | `export` | `exact` `certificates` `models` `nn` |
-| `exact` | `certificates` `models` `nn` `ops` |
-| `certificates` | `models` `nn` `machine` |
+| `exact` | `certificates` `bounds` `models` `nn` `ops` |
+| `certificates` | `bounds` `models` `nn` `machine` |
 | `attacks` | `models` |
-| `training` | `models` `nn` `ops` `machine`: never `certificates`, a callback is handed in |
+| `training` | `bounds` `models` `nn` `ops` `machine`: never `certificates`, a callback is handed in |
+| `bounds` | `models` `nn` |
 | `models` | `nn` |
 | `nn` | `ops` |
 | `machine` | `ops` |

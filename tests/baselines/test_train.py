@@ -12,6 +12,7 @@ from linfdist.baselines import METHODS, GroupSortNet, Plan, ReLUNet, SortNet, tr
 from linfdist.baselines.margins import Bounds
 from linfdist.baselines.methods import IBP, MTLIBP, SABR, Adversarial
 from linfdist.baselines.plan import Stage
+from linfdist.bounds import margins
 from linfdist.certificates.box import ball
 from linfdist.certificates.linear import LinearBounds
 from linfdist.training import Diverged
@@ -92,7 +93,7 @@ def test_bounds_of_training_are_those_of_certificates_without_slack():
         box = ball(x, torch.tensor(0.03).double())
         with torch.no_grad():
             y = net(x).argmax(1)
-            proved = net.readout.leads()(net.features_box(box), y, 0.0).apart, LinearBounds(net, False).leads(box, y)
+            proved = margins(net.readout)(net.features_box(box), y, 0.0).lower, LinearBounds(net, False).leads(box, y)
             for mode in (net.eval(), net.train()):
                 bounds = Bounds(mode, x, 0.03)
                 for bare, sound in zip((bounds.interval_margins(y), bounds.linear_margins(y)), proved, strict=True):

@@ -7,9 +7,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from linfdist.bounds import proofs
+from linfdist.bounds.head import TANH_EPS, HeadBounds, head_bounds
+from linfdist.bounds.tanh import tanh_lines
 from linfdist.nn import Box, Head
-from linfdist.nn.head_bounds import TANH_EPS, HeadBounds
-from linfdist.nn.tanh_lines import tanh_lines
 
 CLASSES = 4
 
@@ -40,7 +41,7 @@ def every_pair(bounds, hidden, best):
 
 def differences(head, features, best):
     """Lower bounds (b, classes) of z[best] − z[j] as executed: the better of IBP and CROWN; infinity at best."""
-    bounds = head.head_bounds()
+    bounds = head_bounds(head)
     hidden = bounds.hidden(features)
     found = bounds.ibp(hidden, best)
     row, other = (found < torch.inf).nonzero().unbind(1)
@@ -78,7 +79,7 @@ def executed(head, box, best, count=60):
 def test_they_enclose_what_the_head_computes(seed, radius, gain, hidden):
     head = make_head(seed, hidden=hidden, gain=gain)
     box, best = make_box(6, 7, radius), torch.randint(CLASSES, (6,))
-    bounds = head.head_bounds()
+    bounds = head_bounds(head)
     inside = bounds.hidden(wide(box))
     seen = executed(head, box, best, count=10)
     row, other, crown = every_pair(bounds, inside, best)
@@ -110,7 +111,7 @@ def test_they_are_tight():
 
 def test_each_of_the_two_wins_somewhere():
     head, best = make_head(1), torch.randint(CLASSES, (20,))
-    bounds, wins = head.head_bounds(), []
+    bounds, wins = head_bounds(head), []
     for radius in (0.05, 20.0):
         hidden = bounds.hidden(wide(make_box(20, 7, radius)))
         row, other, crown = every_pair(bounds, hidden, best)
@@ -122,7 +123,7 @@ def test_each_of_the_two_wins_somewhere():
 def test_crown_is_asked_where_it_can_help(monkeypatch):
     """Once about the worst class of images that IBP cannot prove, then about the other classes of those it saved."""
     head, box = make_head(2, hidden=40), make_box(400, 7, 0.3)
-    best, bounds, box = head((box.lower + box.upper) / 2).argmax(1), head.head_bounds(), wide(box)
+    best, bounds, box = head((box.lower + box.upper) / 2).argmax(1), head_bounds(head), wide(box)
     both, ibp, asked = differences(head, box, best), bounds.ibp(bounds.hidden(box), best), []
     crown = HeadBounds.crown
 
@@ -131,7 +132,7 @@ def test_crown_is_asked_where_it_can_help(monkeypatch):
         return crown(self, hidden, best, row, other)
 
     monkeypatch.setattr(HeadBounds, "crown", count)
-    proved = head.bounds()(box, best, 0.0)
+    proved = proofs(head)(box, best, 0.0)
     assert torch.equal(proved, (both > 0).all(1))
     assert proved.sum() > (ibp > 0).all(1).sum() > 0
     saved = both.gather(1, ibp.argmin(1, keepdim=True))[:, 0] > 0
@@ -143,7 +144,7 @@ def test_an_lp_of_the_same_relaxation_agrees():
     """min z[best] − z[j] over features in the box and every tanh between its two lines: CROWN solves exactly that."""
     highspy = pytest.importorskip("highspy")
     head = make_head(3)
-    bounds = head.head_bounds()
+    bounds = head_bounds(head)
     box, best = wide(make_box(3, 7, 0.4)), torch.tensor([0, 1, 2])
     hidden = bounds.hidden(box)
     lines = tanh_lines(hidden.lower, hidden.upper)
@@ -229,7 +230,7 @@ def test_by_hand():
     bounds = differences(head, box, torch.tensor([0, 1]))
     assert bounds[0].tolist() == [math.inf, pytest.approx(0.5, abs=1e-5)]
     assert bounds[1].tolist() == [pytest.approx(-0.5 - 2 * math.tanh(1), abs=1e-5), math.inf]
-    assert head.bounds()(box, torch.tensor([0, 1]), 0.0).tolist() == [True, False]
+    assert proofs(head)(box, torch.tensor([0, 1]), 0.0).tolist() == [True, False]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 1e30])

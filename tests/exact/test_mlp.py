@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from linfdist import exact
+from linfdist.bounds.head import head_bounds
 from linfdist.exact import twin
 from linfdist.exact.certificate import box_certified_at, box_holds
 from linfdist.exact.file import contents
@@ -23,7 +24,7 @@ from .nets import TwoPixels, exact_head, exact_outputs, images, random_mlp, rand
 
 def float_head(net) -> exact.FrozenHead:
     """The float network's head itself, on its own features."""
-    bounds = net.head.head_bounds()
+    bounds = head_bounds(net.head)
     return exact.FrozenHead(bounds.w1, bounds.b1, bounds.w2, bounds.b2)
 
 

@@ -9,13 +9,13 @@ from torch.overrides import TorchFunctionMode
 import linfdist as ld
 from linfdist import attacks
 from linfdist.attacks.strong import STAGES
+from linfdist.bounds.head import TANH_EPS
 from linfdist.certificates import device as proofs
 from linfdist.certificates import on_device
 from linfdist.data import Dataset
 from linfdist.evaluate import evaluate
 from linfdist.exact import freeze
 from linfdist.machine import DeviceError
-from linfdist.nn.head_bounds import TANH_EPS
 
 from ..certificates.nets import random_net, trained_net
 from ..certificates.test_margin import images

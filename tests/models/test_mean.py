@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 import linfdist as ld
 from linfdist.attacks import attack
 from linfdist.attacks.surrogate import gradient
+from linfdist.bounds import margins, proofs
+from linfdist.bounds.head import HeadBounds
 from linfdist.certificates import chunks
 from linfdist.eps import parse_eps
 from linfdist.files import load_tensors, save_tensors
 from linfdist.models import Composed, DistNet, Mean, from_config, load, save
 from linfdist.models.rounding import FLUSHED, flush_error, rounding_error
 from linfdist.nn import Box, View
-from linfdist.nn.head_bounds import HeadBounds
 from linfdist.nn.readout import Readout
 
 from ..certificates.nets import as_far_as, attacks, corners, count_flips, head_net, images, random_net, trained_net
@@ -125,12 +126,12 @@ def test_leads_hold_in_any_order_of_summation(kind, flush):
     box = Box(*((x + side).clamp(0, 1).flatten(1) for side in (-eps, eps)))
     best = net(x).argmax(1)
     with flushing(flush):
-        found = net.readout.leads()(box, best, 0.0)
-        every = torch.ones_like(found.apart, dtype=torch.bool)
-        closest = found.apart if found.closer is None else found.closer(every)
-        proved = net.readout.bounds()(box, best, 0.0)
+        found = margins(net.readout)(box, best, 0.0)
+        every = torch.ones_like(found.lower, dtype=torch.bool)
+        closest = found.lower if found.closer is None else found.closer(every)
+        proved = proofs(net.readout)(box, best, 0.0)
     assert closest.gather(1, best[:, None]).isinf().all()
-    assert (closest >= found.apart).all()
+    assert (closest >= found.lower).all()
     assert torch.equal(proved, (closest > 0).all(1))  # although not every pair of classes was looked at closely
     for point in [x, *(as_far_as(x, torch.randn_like(x), torch.full((20,), eps)) for _ in range(6))]:
         inner = [member(View(name)(point)) for member in net.members for name in net.config["views"]]
@@ -145,15 +146,15 @@ def test_costly_bounds_are_for_classes_that_others_leave_open(monkeypatch):
     """No member asks CROWN about a pair that the mean of IBP has proved: with 200 classes that is most of the work."""
     net, x = KINDS["nested heads"](), images(40)
     best, box = net(x).argmax(1), Box(*((x + side).clamp(0, 1).flatten(1) for side in (-0.02, 0.02)))
-    lead, asked, crown = net.readout.leads()(box, best, 0.0), [], HeadBounds.crown
+    lead, asked, crown = margins(net.readout)(box, best, 0.0), [], HeadBounds.crown
 
     def count(self, hidden, best, row, other):
         asked.append(len(row))
         return crown(self, hidden, best, row, other)
 
     monkeypatch.setattr(HeadBounds, "crown", count)
-    net.readout.bounds()(box, best, 0.0)
-    failed = (lead.apart <= 0).sum(1)
+    proofs(net.readout)(box, best, 0.0)
+    failed = (lead.lower <= 0).sum(1)
     assert asked[:2] == [int((failed > 0).sum())] * 2  # both heads, about the worst class of each image
     assert 0 < sum(asked) <= 2 * int(failed.sum()) < 2 * failed.numel() * (net.classes - 1)
 
@@ -327,16 +328,13 @@ def test_nesting_without_end_is_refused(tmp_path):
 
 
 class OtherReadout(Readout):
-    """Proves what it likes, but bounds no differences."""
+    """Has no bounds."""
 
     lipschitz = None
     classes = 4
 
     def forward(self, x, p=math.inf):
         return x[:, :4]
-
-    def bounds(self):
-        return lambda box, best, off: torch.zeros_like(best, dtype=torch.bool)
 
 
 @pytest.mark.parametrize(
@@ -415,7 +413,7 @@ def test_what_a_mean_cannot_do_it_says():
     with pytest.raises(TypeError, match="a Mean has no form in integers"):
         ld.exact.freeze(net)
     other = Composed(random_net(0).body, OtherReadout().eval(), (1, 3, 3)).eval()
-    with pytest.raises(TypeError, match="OtherReadout does not bound the differences"):
+    with pytest.raises(TypeError, match="OtherReadout has no bounds of its logits"):
         ld.certify(Mean([other, random_net(1)]), x, "0.1")
     with pytest.raises(ValueError, match="a Mean cannot be saved"):
         save(Mean([other]), "never.safetensors", {})

@@ -5,7 +5,7 @@ import torch
 from torch.library import opcheck
 
 import linfdist as ld  # noqa: F401  registers the operators
-from linfdist.training.spread import spread
+from linfdist.bounds.margin_reach import margin_reach
 
 OPS = torch.ops.linfdist
 POWER = torch.tensor(3.5, dtype=torch.float64)
@@ -49,11 +49,11 @@ def test_backward_operators(need, problem):
 def test_operators_of_training(dtype):
     w, half, y = torch.randn(5, 3, dtype=dtype), torch.rand(4, 3, dtype=dtype), torch.tensor([1, 4, 1, 0])
     for need_w, need_half in ((False, False), (True, True), (True, False)):
-        opcheck(spread, (w.requires_grad_(need_w), half.requires_grad_(need_half), y))
-    opcheck(OPS.spread_gradients.default, (w.detach(), half.detach(), y, torch.randn(4, 5, dtype=dtype)))
+        opcheck(margin_reach, (w.requires_grad_(need_w), half.requires_grad_(need_half), y))
+    opcheck(OPS.margin_reach_gradients.default, (w.detach(), half.detach(), y, torch.randn(4, 5, dtype=dtype)))
 
 
 def test_every_operator_is_examined_here():
     names = [name for name in torch._C._dispatch_get_all_op_names() if name.startswith("linfdist::")]
-    others = {"inf_dist_backward", "p_dist_backward", "spread", "spread_gradients"}
+    others = {"inf_dist_backward", "p_dist_backward", "margin_reach", "margin_reach_gradients"}
     assert {name.split("::")[1].split(".")[0] for name in names} == {*FORWARD, *others}

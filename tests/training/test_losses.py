@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 
 from linfdist import recipes
+from linfdist.bounds.head import worst_margins
+from linfdist.bounds.margin_reach import margin_reach
 from linfdist.data import info
 from linfdist.nn import Head
 from linfdist.training.losses import (
@@ -17,11 +19,9 @@ from linfdist.training.losses import (
     ibp_hinge_loss,
     ibp_loss,
     worst_logits,
-    worst_margins,
 )
 from linfdist.training.objective import Objective, build_network
 from linfdist.training.schedule import state_at
-from linfdist.training.spread import spread
 
 # t = 2; m by hand:      (0, 1, -1)        (-0.5, 0, 3)       (0, -3, -2)
 Z = torch.tensor([[3.0, 2.0, 0.0], [0.0, 2.5, 3.5], [5.0, 0.0, 1.0]], dtype=torch.float64)
@@ -207,13 +207,13 @@ def test_pixels_meet_logits_divided_by_std(name):
 
 
 @pytest.mark.parametrize("labels", [[0, 4, 4, 1, 3, 0, 2], [3] * 7, []])  # several labels, one label, no image
-def test_spread_is_its_definition(labels):
+def test_margin_reach_is_its_definition(labels):
     w = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
     half = torch.rand(len(labels), 3, dtype=torch.float64, requires_grad=True)
     y = torch.tensor(labels, dtype=torch.int64)
     expected = torch.einsum("bmh,bh->bm", (w[None] - w[y][:, None]).abs(), half)
-    torch.testing.assert_close(spread(w, half, y), expected)
-    assert torch.autograd.gradcheck(lambda w, half: spread(w, half, y), (w, half))
+    torch.testing.assert_close(margin_reach(w, half, y), expected)
+    assert torch.autograd.gradcheck(lambda w, half: margin_reach(w, half, y), (w, half))
 
 
 def test_the_scale_starts_where_the_recipe_says():

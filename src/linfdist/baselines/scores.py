@@ -6,10 +6,10 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
+from ..bounds.margins import BoundsMargins, Margins, known, margins
 from ..nn import Box, Forms, Readout, Rounding
 from ..nn.base import Shape
 from ..nn.forms import BLOCK, forms_of, leads_of, lowest
-from ..nn.readout import Lead, Leads, Proves, by_leads
 from ..nn.rounding import UP
 from .affine import Linear
 
@@ -36,23 +36,6 @@ class Scores(Readout):
     def forward(self, x: Tensor, p: float | Tensor = math.inf) -> Tensor:
         return self.linear(x)
 
-    def bounds(self) -> Proves:
-        return by_leads(self.leads())
-
-    def leads(self) -> Leads:
-        def leads(box: Box, best: Tensor, off: float) -> Lead:
-            apart = torch.full((len(best), self.classes), -torch.inf, dtype=torch.float64, device=best.device)
-            row, other = apart.scatter(1, best[:, None], torch.inf).isneginf().nonzero().unbind(1)
-            few = max(1, BLOCK // max(self.linear.inputs, self.classes))
-            for some, others in zip(row.split(few), other.split(few), strict=True):
-                forms = forms_of(leads_of(best, some, others, self.classes, torch.float64), some)
-                apart[some, others] = lowest(self.pull_back(forms, box), box) - 2 * off * UP
-            logits = self.linear.forward_box(box)
-            size = torch.maximum(logits.lower.abs(), logits.upper.abs()).double().amax(1) + off
-            return Lead(apart.where(apart.isfinite(), -torch.inf).scatter(1, best[:, None], torch.inf), size)
-
-        return leads
-
     def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
         return self.linear.rounding(size, unit)
 
@@ -61,3 +44,19 @@ class Scores(Readout):
 
     def terms(self, shape: Shape) -> int:
         return self.linear.terms(shape)
+
+
+@margins.register(Scores)
+def _(scores: Scores) -> BoundsMargins:
+    def bounds(box: Box, best: Tensor, off: float) -> Margins:
+        apart = torch.full((len(best), scores.classes), -torch.inf, dtype=torch.float64, device=best.device)
+        row, other = apart.scatter(1, best[:, None], torch.inf).isneginf().nonzero().unbind(1)
+        few = max(1, BLOCK // max(scores.linear.inputs, scores.classes))
+        for some, others in zip(row.split(few), other.split(few), strict=True):
+            forms = forms_of(leads_of(best, some, others, scores.classes, torch.float64), some)
+            apart[some, others] = lowest(scores.pull_back(forms, box), box) - 2 * off * UP
+        logits = scores.linear.forward_box(box)
+        size = torch.maximum(logits.lower.abs(), logits.upper.abs()).double().amax(1) + off
+        return Margins(known(apart, best), size)
+
+    return bounds

@@ -10,7 +10,6 @@ from ..eps import round_up
 from ..nn import Box, DistLinear, LipschitzModule, Readout, Rounding
 from ..nn.base import Shape
 from ..nn.dist_linear import distance_rounding
-from ..nn.readout import Lead, Leads, Proves, largest_alone, lead_of
 from ..nn.rounding import FLUSHED, gamma, widened
 from ..ops.dist import dist
 from .sorted_sum import geometric, sorted_sum, sorted_sum_box
@@ -135,17 +134,9 @@ class NearestSorted(Readout):
     def forward(self, x: Tensor, p: float | Tensor = math.inf) -> Tensor:
         return -self.neurons(x, p)
 
-    def bounds(self) -> Proves:
-        def proves(box: Box, best: Tensor, off: float) -> Tensor:
-            return largest_alone(self._logits(box), best, off)
-
-        return proves
-
-    def leads(self) -> Leads:
-        def leads(box: Box, best: Tensor, off: float) -> Lead:
-            return lead_of(self._logits(box), best, off)
-
-        return leads
+    def forward_box(self, box: Box) -> Box:
+        lower, upper = self.neurons.forward_box(box)
+        return Box(-upper, -lower)
 
     def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
         return self.neurons.rounding(size, unit)
@@ -155,7 +146,3 @@ class NearestSorted(Readout):
 
     def elements(self, shape: Shape) -> int:
         return self.neurons.elements(shape)
-
-    def _logits(self, box: Box) -> Box:
-        lower, upper = self.neurons.forward_box(box)
-        return Box(-upper, -lower)

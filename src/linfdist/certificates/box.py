@@ -6,9 +6,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from ..bounds.margins import Proves
 from ..models import PixelNet
 from ..nn import Box
-from ..nn.readout import Proves
 from ..nn.rounding import FLUSHED
 from .chunks import in_chunks
 from .proof import Proof

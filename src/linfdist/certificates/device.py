@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ..bounds.head import DOUBLE_TANH_EPS, TANH_EPS
 from ..machine import DeviceError, choose_device
 from ..nn import Box, DistLinear
-from ..nn.head_bounds import DOUBLE_TANH_EPS, TANH_EPS
 
 PROVED = ("cpu", "cuda")  # types of devices; torch calls GPUs of AMD cuda, too
 SIDE = 256  # of the matrices that are tried: large enough for the kernels that large ones get

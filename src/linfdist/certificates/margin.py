@@ -5,10 +5,10 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from ..bounds.margins import Proves
 from ..models import PixelNet
 from ..models.rounding import flush_error
 from ..nn import Box, Contract
-from ..nn.readout import Proves
 from ..nn.rounding import DOWN, UP
 from .chunks import in_chunks
 from .proof import Proof, largest_of

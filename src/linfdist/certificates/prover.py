@@ -6,6 +6,7 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
+from ..bounds import proofs
 from ..eps import parse_eps, round_down, round_up
 from ..models import PixelNet
 from ..models.composed import narrowed
@@ -65,7 +66,7 @@ class Prover:
         if method == "milp" and steep is None:
             raise TypeError(f"method 'milp' is for networks of distances only, not for {type(network).__name__}")
         self.whole = self.lipschitz if steep is None else round_up(Fraction(self.lipschitz) * Fraction(steep))
-        self.bounds = self.network.readout.bounds() if steep is None or method != "margin" else None
+        self.bounds = proofs(self.network.readout) if steep is None or method != "margin" else None
         self.off = flush_error(network, self.error) if method != "margin" else 0.0
         self.after = AFTER_BOX[method](network) if method in AFTER_BOX else []
         self.rows = rows_at_once(network)

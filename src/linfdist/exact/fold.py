@@ -6,8 +6,8 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
+from ..bounds.head import TANH_EPS, HeadBounds
 from ..nn import Box, Head, Readout
-from ..nn.head_bounds import TANH_EPS, HeadBounds
 from .head import TANH, FrozenHead, lost
 
 TWO = 2.001  # no two values of tanh, as executed, are further apart

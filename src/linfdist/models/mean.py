@@ -9,13 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from ..eps import round_up
-from ..nn import Box, Flatten, Readout, Rounding, Stack, View
+from ..nn import Flatten, Readout, Rounding, Stack, View
 from ..nn.base import Graph, Shape
 from ..nn.folded import Folded
-from ..nn.readout import Lead, Leads, Proves, by_leads
-from ..nn.rounding import mean_rounding, mean_slack
+from ..nn.rounding import mean_rounding
 from .base import PixelNet
-from .rounding import FLUSHED, flush_error, network_rounding, rounding_error
+from .rounding import network_rounding
 
 MOST_VIEWS = 64  # every member looks at each of them
 
@@ -24,8 +23,8 @@ class MeanLogits(Readout):
     """The mean of the logits of all members, over all views of an image: pixels (B, C·H·W) -> (B, classes).
 
     Means move by no more than what they are means of. So if every member is Lipschitz up to its logits, the mean is,
-    with the mean of their constants; and the mean of what members can prove about the lead of one class over another
-    holds for the mean of their logits. `off` matters for logits only: its features are pixels, which are copied.
+    with the mean of their constants; and the mean of what members can prove about the margin of one class over another
+    holds for the mean of their logits.
     """
 
     parts = (nn.ModuleList,)
@@ -57,29 +56,15 @@ class MeanLogits(Readout):
         return round_up(sum(constants, Fraction(0)) / len(constants))
 
     def forward(self, x: Tensor, p: float | Tensor = math.inf) -> Tensor:
-        return self._mean(member(image, p) for member, image in self._pairs(x.unflatten(1, self.shape)))
+        return self.mean_of(member(image, p) for member, image in self.pairs(x.unflatten(1, self.shape)))
 
     def surrogate(self, x: Tensor, p: float) -> Tensor:
-        return self._mean(member.surrogate(image, p) for member, image in self._pairs(x.unflatten(1, self.shape)))
-
-    def bounds(self) -> Proves:
-        return by_leads(self.leads())
-
-    def leads(self) -> Leads:
-        members = [(each, each.readout.leads(), flush_error(each, rounding_error(each))) for each in self.networks]
-
-        def leads(box: Box, best: Tensor, off: float) -> Lead:
-            pixels = self._pixels(box)
-            views = [cast(View, view).forward_box(pixels) for view in self.views]
-            found = [own(each.features_box(view), best, lost) for each, own, lost in members for view in views]
-            return self._mean_lead(found, best, 0.0 if self.lipschitz is None else off)
-
-        return leads
+        return self.mean_of(member.surrogate(image, p) for member, image in self.pairs(x.unflatten(1, self.shape)))
 
     def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
         """The mean of the members' errors, and that of the sum of their logits."""
         found = [network_rounding(member, size, unit) for member in self.networks]
-        mean = mean_rounding(max(each.size for each in found), self._count, unit)
+        mean = mean_rounding(max(each.size for each in found), self.count, unit)
         error = sum((each.error for each in found), Fraction(0)) / len(found) + mean.error
         return Rounding(mean.size, max(mean.peak, *(each.peak for each in found)), error)
 
@@ -115,49 +100,26 @@ class MeanLogits(Readout):
         for each in logits[1:]:
             total = graph.node("Add", total, each)
         dtype = self.networks[0].any_tensor.dtype
-        return graph.node("Div", total, graph.constant(torch.tensor(self._count, dtype=dtype)), name=name)
+        return graph.node("Div", total, graph.constant(torch.tensor(self.count, dtype=dtype)), name=name)
 
     @property
-    def _count(self) -> int:
+    def count(self) -> int:
+        """How many logits of members and views the mean is taken of."""
         return len(self.members) * len(self.views)
 
-    def _pairs(self, images: Tensor) -> Iterator[tuple[PixelNet, Tensor]]:
+    def pairs(self, images: Tensor) -> Iterator[tuple[PixelNet, Tensor]]:
+        """Yield each member with each view of the images (B, C, H, W)."""
         for view in self.views:
             image = view(images)
             for member in self.networks:
                 yield member, image
 
-    def _mean(self, logits: Iterator[Tensor]) -> Tensor:
+    def mean_of(self, logits: Iterator[Tensor]) -> Tensor:
+        """Return the mean of `count` logits, added one after the other."""
         total = next(logits)
         for each in logits:
             total = total + each
-        return total / self._count
-
-    def _mean_lead(self, found: Sequence[Lead], best: Tensor, off: float) -> Lead:
-        """Both logits of a difference are means that may be rounded by the slack, in any order of summation."""
-        dtype = self.networks[0].any_tensor.dtype
-        size = torch.stack([each.size for each in found]).mean(0)  # (b,)
-        slack = mean_slack(size, len(found), dtype) + FLUSHED * torch.finfo(dtype).tiny + off  # (b,)
-
-        def mean_apart(bounds: list[Tensor]) -> Tensor:
-            every = torch.stack(bounds)  # (members · views, b, classes)
-            own = 2.0**-50 * (len(bounds) + 2) * every.abs().mean(0)
-            apart = every.mean(0) - own - 2 * slack[:, None]
-            return apart.where(apart.isfinite(), -torch.inf).scatter(1, best[:, None], torch.inf)
-
-        def closer(wanted: Tensor) -> Tensor:
-            return mean_apart([each.apart if each.closer is None else each.closer(wanted) for each in found])
-
-        costly = any(each.closer is not None for each in found)
-        return Lead(mean_apart([each.apart for each in found]), size + slack, closer if costly else None)
-
-    def _pixels(self, box: Box) -> Box:
-        """The images of [0, 1] in a box of pixels (b, C·H·W), its ends rounded outwards to the members' precision."""
-        dtype = self.networks[0].any_tensor.dtype
-        lower, upper = box.lower.to(dtype), box.upper.to(dtype)
-        lower = torch.where(lower > box.lower, torch.nextafter(lower, lower.new_tensor(-math.inf)), lower)
-        upper = torch.where(upper < box.upper, torch.nextafter(upper, upper.new_tensor(math.inf)), upper)
-        return Box(*(side.clamp(0.0, 1.0).unflatten(1, self.shape) for side in (lower, upper)))
+        return total / self.count
 
 
 class Mean(PixelNet):

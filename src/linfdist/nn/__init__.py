@@ -1,6 +1,6 @@
 """Layers and readouts of ℓ∞-dist nets: each knows its Lipschitz constant, its rounding, and maps points and boxes."""
 
-from .base import Box, Contract, Forms, LipschitzModule, Rounding, Zonotope
+from .base import Box, Contract, Forms, Handlers, LipschitzModule, Rounding, Zonotope
 from .center_crop import CenterCrop
 from .clip import Clip
 from .dist_conv import DistConv2d
@@ -27,6 +27,7 @@ __all__ = [
     "Flatten",
     "Folded",
     "Forms",
+    "Handlers",
     "Head",
     "LipschitzModule",
     "Logits",

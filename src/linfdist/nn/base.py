@@ -3,9 +3,9 @@
 import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,8 @@ from .folded import Folded
 from .straight import straight
 
 Shape = tuple[int, ...]  # of one sample, without the batch
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Box(NamedTuple):
@@ -128,6 +130,55 @@ class Contract(nn.Module, ABC):
         So many samples go through a network at once that memory suffices. Modules made of others must say it.
         """
         return math.prod(shape)
+
+
+class Handlers(Generic[P, R]):
+    """One function per class of layers, readouts or networks, chosen by the exact class of the first argument.
+
+    What only one part of the package asks of a layer is no member of its class: that part has a registry, such as
+    `linfdist.bounds.pull_back`, and whoever defines a layer registers a function for it:
+
+        >>> @pull_back.register(MyLayer)
+        ... def _(layer, forms, box): ...
+
+    A function speaks for the very classes that it is registered for. A class that inherits from one of them may compute
+    something else, so it needs a function of its own. Without one there is the default, if the registry has one that is
+    right for all classes, and else a TypeError.
+    """
+
+    def __init__(self, name: str, lacks: str, default: Callable[Concatenate[Any, P], R] | None = None) -> None:
+        """name: where the registry is found; lacks: what a class without a function lacks, after "a MyLayer ..."."""
+        self.name, self.lacks, self.default = name, lacks, default
+        self._functions: dict[type[Contract], Callable[Concatenate[Any, P], R]] = {}
+
+    def register(
+        self, *classes: type[Contract]
+    ) -> Callable[[Callable[Concatenate[Any, P], R]], Callable[Concatenate[Any, P], R]]:
+        """Register the decorated function for these classes. ValueError for a class that has one already."""
+        for each in classes:
+            if each in self._functions:
+                raise ValueError(f"{self.name} has a function for {each.__name__} already")
+
+        def registered(function: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+            self._functions.update(dict.fromkeys(classes, function))
+            return function
+
+        return registered
+
+    def __contains__(self, module: Contract) -> bool:
+        """Whether a function is registered for the exact class of this module."""
+        return type(module) in self._functions
+
+    def __call__(self, module: Contract, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function of the module's class. TypeError, naming the class, if there is none."""
+        function = self._functions.get(type(module), self.default)
+        if function is None:
+            name, above = type(module).__name__, [each for each in type(module).__mro__ if each in self._functions]
+            inherits = f" (it inherits from {above[0].__name__}, but may compute something else)" if above else ""
+            raise TypeError(
+                f"a {name} {self.lacks}{inherits}: a function for it is registered with {self.name}.register"
+            )
+        return function(module, *args, **kwargs)
 
 
 class LipschitzModule(Contract):

@@ -10,7 +10,7 @@ from .base import Box, Graph, Rounding, Shape
 from .dist_linear import distance_rounding
 from .distances import Distances
 from .folded import Folded
-from .readout import Lead, Leads, Proves, Readout, largest_alone, lead_of
+from .readout import Readout
 from .rounding import mean_rounding, mean_slack, widened
 
 
@@ -54,20 +54,8 @@ class NearestClass(Distances, Readout):
         slack = mean_slack(torch.maximum(low.abs(), high.abs()).mean(2), self.per_class, near.dtype)
         return widened(low.mean(2), high.mean(2), slack, near.dtype)
 
-    def bounds(self) -> Proves:
-        def proves(box: Box, best: Tensor, off: float) -> Tensor:
-            return largest_alone(self.forward_box(box), best, off)
-
-        return proves
-
     def narrowed(self, box: Box) -> Readout:
         return self.with_lists(box)
-
-    def leads(self) -> Leads:
-        def leads(box: Box, best: Tensor, off: float) -> Lead:
-            return lead_of(self.forward_box(box), best, off)
-
-        return leads
 
     def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
         """Describe the rounding of the distances, and that of their mean if there are several per class."""

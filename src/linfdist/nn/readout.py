@@ -2,36 +2,13 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable
 from fractions import Fraction
-from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from .base import Box, Contract, Forms, Graph, Rounding
 from .folded import Folded
-from .rounding import UP
 from .straight import straight
-
-Proves = Callable[[Box, Tensor, float], Tensor]
-
-
-class Lead(NamedTuple):
-    """What is known of the computed logits z over b boxes of features, in each of which one class is to be the best.
-
-    apart: (b, classes) float64: z[best] − z[j] is at least apart[:, j]; infinity for the best class itself, −infinity
-    where nothing is known. size: (b,) float64: no |z[j]| is larger; infinity or NaN where nothing is known.
-    closer: None, or a function that costs more: closer(wanted) is `apart` with better bounds where wanted (b, classes)
-    is True. It remembers nothing of earlier calls.
-    """
-
-    apart: Tensor
-    size: Tensor
-    closer: Callable[[Tensor], Tensor] | None = None
-
-
-Leads = Callable[[Box, Tensor, float], Lead]
 
 
 class Readout(Contract):
@@ -50,31 +27,19 @@ class Readout(Contract):
         """The ℓ∞ Lipschitz constant of the logits in the features, never rounded down; None if there is no useful one.
 
         A readout with a constant also has a `rounding`, and is certified by its margin in closed form. One without is
-        certified by `bounds` alone.
+        certified by bounds of its margins alone.
         """
 
     @abstractmethod
     def forward(self, x: Tensor, p: float | Tensor = math.inf) -> Tensor:
         """Compute the logits (B, classes) of features (B, F)."""
 
-    @abstractmethod
-    def bounds(self) -> Proves:
-        """Prepare proofs about boxes: what depends on the weights alone is computed here, once.
+    def forward_box(self, box: Box) -> Box:
+        """Bound the computed logits (b, classes) at p = inf over boxes of features; as for a layer.
 
-        The result is called as proves(box, best, off) -> (b,) bool, with a box of computed features, two tensors
-        (b, F), and classes best (b,) int64. It says for which boxes class best[k] has the largest computed logit,
-        without a tie, for all features in the k-th box. `off` is how far a computed logit, if the readout has a
-        Lipschitz constant, or else a computed feature may lie outside the bounds all the same, at either end.
+        A readout whose logits move together has closer bounds of their differences: see `linfdist.bounds.margins`.
         """
-
-    def leads(self) -> Leads:
-        """Prepare bounds of by how much one class leads, with the arguments of `bounds`.
-
-        From these follow bounds of means of several networks, where no network has to prove anything alone.
-        """
-        raise TypeError(
-            f"a {type(self).__name__} does not bound the differences of its logits, so it cannot be a member of a Mean"
-        )
+        raise TypeError(f"a {type(self).__name__} has no bounds of its logits, so nothing can be certified with it")
 
     def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
         """Describe the rounding of the logits, as for a layer; only for readouts with a Lipschitz constant."""
@@ -101,46 +66,6 @@ class Readout(Contract):
         raise TypeError(f"a {type(self).__name__} cannot be written as an ONNX file")
 
 
-def largest_alone(logits: Box, best: Tensor, off: float) -> Tensor:
-    """(b,) bool: the lower bound of logit best[k] exceeds all other upper bounds by more than 2 · off.
-
-    logits: (b, classes) each. Bounds that are not finite prove nothing.
-    """
-    lower, upper = logits.lower.double(), logits.upper.double()
-    own = lower.gather(1, best[:, None])
-    others = upper.scatter(1, best[:, None], -torch.inf)
-    finite = (lower.isfinite() & upper.isfinite()).all(1)
-    return (own - others > 2 * off).all(1) & finite
-
-
-def by_leads(leads: Leads) -> Proves:
-    """Proofs from bounds of by how much the best class leads.
-
-    Costly bounds are asked for only where the others have failed, and first about the worst class of each box.
-    """
-
-    def proves(box: Box, best: Tensor, off: float) -> Tensor:
-        apart, _, closer = leads(box, best, off)
-        if closer is not None:
-            worst = apart.argmin(1, keepdim=True)  # (b, 1)
-            first = torch.zeros_like(apart, dtype=torch.bool).scatter_(1, worst, True)
-            apart = closer(first & (apart <= 0))
-            hopeful = apart.gather(1, worst) > 0
-            apart = torch.maximum(apart, closer(hopeful & (apart <= 0)))
-        return (apart > 0).all(1)
-
-    return proves
-
-
-def lead_of(logits: Box, best: Tensor, off: float) -> Lead:
-    """By how much logit best[k] leads, given bounds (b, classes) of all, outside which a logit may lie by `off`."""
-    lower, upper = logits.lower.double(), logits.upper.double()
-    apart = lower.gather(1, best[:, None]) - upper
-    apart = apart - apart.abs() * 2.0**-50 - 2 * off * UP
-    size = torch.maximum(lower.abs(), upper.abs()).amax(1) + off
-    return Lead(apart.where(apart.isfinite(), -torch.inf).scatter(1, best[:, None], torch.inf), size)
-
-
 class Logits(Readout):
     """The features themselves are the logits: what a stack of layers is read out by."""
 
@@ -158,11 +83,8 @@ class Logits(Readout):
     def forward(self, x: Tensor, p: float | Tensor = math.inf) -> Tensor:
         return x
 
-    def bounds(self) -> Proves:
-        return largest_alone
-
-    def leads(self) -> Leads:
-        return lead_of
+    def forward_box(self, box: Box) -> Box:
+        return box
 
     def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
         return Rounding.of(size, 0, unit)

@@ -13,11 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..bounds.head import worst_margins
 from ..models import DistNet, PixelNet
 from ..nn import Box, Head
 from ..recipes import Recipe
 from .schedule import State
-from .spread import spread
 
 
 def shortfalls(z: Tensor, y: Tensor, threshold: float) -> Tensor:
@@ -47,20 +47,6 @@ def clipped_hinge_loss(z: Tensor, y: Tensor, threshold: float) -> Tensor:
     A misclassified image counts 1, however far off it is.
     """
     return (shortfalls(z, y, threshold).amax(1) / threshold).clamp(0, 1).mean()
-
-
-def worst_margins(head: Head, features: Tensor, y: Tensor, eps: float) -> Tensor:
-    """Return upper bounds of z_j - z_y while each feature moves by ±eps: (B, M), 0 at the label.
-
-    This is IBP with the last layer merged with the difference (eq. 9).
-    """
-    first, second = head.hidden.scaled_weight(), head.output.scaled_weight()
-    centre = F.linear(features, first, head.hidden.bias)  # (B, hidden)
-    radius = eps * first.abs().sum(1)  # (hidden,)
-    upper, lower = torch.tanh(centre + radius), torch.tanh(centre - radius)
-    mid, half = (upper + lower) / 2, (upper - lower) / 2
-    z = F.linear(mid, second, head.output.bias)  # (B, M)
-    return z - z.gather(1, y[:, None]) + spread(second, half, y)
 
 
 def ibp_loss(head: Head, features: Tensor, z: Tensor, y: Tensor, eps: float, kappa: float) -> Tensor:

@@ -1,4 +1,4 @@
-"""Σ_h |w_jh - w_yh| r_h: how far apart the outputs of two classes can move while their inputs move by ±r."""
+"""Σ_h |w_jh − w_yh| r_h: how far the margin of two classes can move while their inputs move by ±r."""
 
 from typing import Any
 
@@ -8,20 +8,25 @@ from torch import Tensor
 # Operations of their own, so that torch.compile takes them as they are: how many labels a batch has is known only then.
 
 
-@torch.library.custom_op("linfdist::spread", mutates_args=())
-def spread(w: Tensor, half: Tensor, y: Tensor) -> Tensor:
-    """Σ_h |w_jh - w_yh| half_h for all classes j: w (M, H), half (B, H), labels y (B,) -> (B, M).
+@torch.library.custom_op("linfdist::margin_reach", mutates_args=())
+def margin_reach(w: Tensor, half: Tensor, y: Tensor) -> Tensor:
+    """Return Σ_h |w_jh − w_yh| half_h for all classes j: w (M, H), half (B, H), labels y (B,) -> (B, M).
 
     Images of one label have the same differences, so these are made once per label, (M, H) at a time: all (B, M, H) of
     them would be most of a training step's work when there are many classes. The gradient makes them anew.
     """
+    return reach_by_label(w, half, y)
+
+
+def reach_by_label(w: Tensor, half: Tensor, y: Tensor) -> Tensor:
+    """The same without a gradient, and without the time that calling an operation takes."""
     result = half.new_empty(len(y), len(w))
     for label, images in _by_label(y):
         result[images] = half[images] @ (w - w[label]).abs_().T
     return result
 
 
-@torch.library.custom_op("linfdist::spread_gradients", mutates_args=())
+@torch.library.custom_op("linfdist::margin_reach_gradients", mutates_args=())
 def _gradients(w: Tensor, half: Tensor, y: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
     grad_w, grad_half = torch.zeros_like(w), torch.empty_like(half)
     for label, images in _by_label(y):
@@ -40,7 +45,7 @@ def _by_label(y: Tensor) -> list[tuple[int, Tensor]]:
     return list(zip(labels.tolist(), order.split(counts.tolist()), strict=True))
 
 
-@spread.register_fake
+@margin_reach.register_fake
 def _(w: Tensor, half: Tensor, y: Tensor) -> Tensor:
     return half.new_empty(len(y), len(w))
 
@@ -58,4 +63,4 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
     return *_gradients(*ctx.saved_tensors, grad), None
 
 
-spread.register_autograd(_backward, setup_context=_save)
+margin_reach.register_autograd(_backward, setup_context=_save)

@@ -1,14 +1,16 @@
-"""Bounds of the MLP head as executed: IBP and CROWN, the last layer merged with the difference of two classes."""
+"""Bounds of the MLP head: IBP and CROWN, the last layer merged with the difference of two classes."""
 
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import linear
 
-from .base import Box
-from .readout import Lead
-from .rounding import gamma
-from .tanh_lines import Lines, tanh_lines
+from ..nn import Box, Head
+from ..nn.rounding import UP, gamma
+from .margin_reach import margin_reach, reach_by_label
+from .margins import BoundsMargins, Margins, known, margins
+from .tanh import Lines, tanh_lines
 
 OWN = 2.0**-50  # times the number of terms of a sum: eight times what float64 can lose in it
 TANH_EPS = 4  # torch's tanh errs by at most so many epsilons of its dtype, wherever; in float32 less than one is seen
@@ -43,8 +45,8 @@ class HeadBounds:
         self.w1, self.b1, self.w2, self.b2 = (each.detach().double() for each in (w1, b1, w2, b2))
         self.abs_w1, self.abs_w2 = self.w1.abs(), self.w2.abs()
 
-    def leads(self, features: Box, best: Tensor) -> Lead:
-        """By how much class best[k] leads for all features of the k-th box: by IBP, and closer by CROWN where it is
+    def margins(self, features: Box, best: Tensor) -> Margins:
+        """Bound the margins of class best[k] over the k-th box of features: by IBP, and closer by CROWN where it is
         better. features (b, F) float64, best (b,).
         """
         hidden = self.hidden(features)
@@ -57,7 +59,7 @@ class HeadBounds:
 
         furthest = torch.maximum(hidden.low.abs(), hidden.high.abs())
         size = furthest @ self.abs_w2.T + self.b2.abs() + hidden.output_slack  # (b, classes)
-        return Lead(apart, size.amax(1), closer)
+        return Margins(apart, size.amax(1), closer)
 
     def hidden(self, features: Box) -> Hidden:
         lower, upper = features
@@ -85,10 +87,7 @@ class HeadBounds:
         middle, half = (hidden.low + hidden.high) / 2, (hidden.high - hidden.low) / 2
         z = middle @ self.w2.T + self.b2  # (b, K)
         bounds = z.gather(1, best[:, None]) - z - hidden.output_slack.gather(1, best[:, None]) - hidden.output_slack
-        for k in best.unique().tolist():
-            rows = (best == k).nonzero()[:, 0]
-            bounds[rows] -= half[rows] @ (self.w2[k] - self.w2).abs().T
-        return bounds.where(bounds.isfinite(), -torch.inf).scatter(1, best[:, None], torch.inf)
+        return known(bounds - reach_by_label(self.w2, half, best), best)
 
     def crown(self, hidden: Hidden, best: Tensor, row: Tensor, other: Tensor) -> Tensor:
         """Lower bounds (P,) of z[best] − z[other] for pairs of an image and a class: tanh between two lines, all linear
@@ -115,3 +114,36 @@ class HeadBounds:
         linear = at_box + slope @ self.b1 - (slope.abs() * hidden.slack[row]).sum(1)
         own = OWN * (sum(self.w1.shape) + 16) * height.abs().sum(1)
         return linear + height.sum(1) - own + self.b2[best] - self.b2[other] - slack
+
+
+def head_bounds(head: Head) -> HeadBounds:
+    """Return the bounds of a head with its weights as they are now."""
+    first, second = head.hidden, head.output
+    return HeadBounds(first.weight.dtype, first.scaled_weight(), first.bias, second.scaled_weight(), second.bias)
+
+
+@margins.register(Head)
+def _(head: Head) -> BoundsMargins:
+    own = head_bounds(head)
+    return lambda box, best, off: own.margins(_moved_apart(box, off), best)
+
+
+def _moved_apart(box: Box, off: float) -> Box:
+    """A box of features in float64, its ends moved apart by `off` and a little more."""
+    lower, upper = box.lower.double(), box.upper.double()
+    apart = off * UP + (lower.abs() + upper.abs()) * 2.0**-52 * (off > 0)
+    return Box(lower - apart, upper + apart)
+
+
+def worst_margins(head: Head, features: Tensor, y: Tensor, eps: float) -> Tensor:
+    """Return upper bounds of z_j − z_y while each feature moves by ±eps: (B, M), 0 at the label.
+
+    This is IBP with the last layer merged with the difference (eq. 9), without slack: for training.
+    """
+    first, second = head.hidden.scaled_weight(), head.output.scaled_weight()
+    centre = linear(features, first, head.hidden.bias)  # (B, hidden)
+    radius = eps * first.abs().sum(1)  # (hidden,)
+    upper, lower = torch.tanh(centre + radius), torch.tanh(centre - radius)
+    mid, half = (upper + lower) / 2, (upper - lower) / 2
+    z = linear(mid, second, head.output.bias)  # (B, M)
+    return z - z.gather(1, y[:, None]) + margin_reach(second, half, y)
