@@ -4,8 +4,7 @@ Run from the root of the repository: `python -m tools.pages` (or `make pages`), 
 `python -m tools.zoo_add RUN NAME`, `python -m tools.times NAME RUN...`, `python -m tools.theory`,
 `python -m tools.tabular`, `python -m tools.page_pictures`, `python -m tools.proved NETWORK`,
 `python -m tools.links SITE`, `python -m tools.soak` (or `make soak`), `python -m tools.gpu_table`,
-`python -m tools.gpu_model`, `python -m tools.on_gpu` (or `make test-gpu`), `python -m tools.cluster_model`,
-`python -m tools.footprint`, `python -m tools.kept_lists NETWORK...`, `python -m tools.unproved`.
+`python -m tools.on_gpu` (or `make test-gpu`), `python -m tools.fingerprint NETWORK...`.
 """
 
 import sys

@@ -45,10 +45,10 @@ def test_sections_and_examples_are_left_to_napoleon():
 
 def test_every_public_module_has_a_page_and_all_it_offers_a_docstring():
     modules = [name for name in dir(ld) if type(getattr(ld, name)).__name__ == "module"]
-    assert {"attacks", "exact", "plots", "training"} <= set(modules)
+    assert {"attacks", "exact", "report", "training"} <= set(modules)
     for name in modules:
-        assert f"automodule:: linfdist.{name}\n" in (ROOT / "docs" / "api" / f"{name}.md").read_text()
         module = getattr(ld, name)
+        assert f"automodule:: {module.__name__}\n" in (ROOT / "docs" / "api" / f"{name}.md").read_text()
         assert module.__doc__, name
         for public in module.__all__:
             each = getattr(module, public)
