@@ -5,6 +5,9 @@ open Json
 let refuse format = Printf.ksprintf (fun text -> raise (Wrong text)) format
 let most_width = 1 lsl 20
 
+(* A name of a file as a message shows it: its beginning, if it is long. *)
+let brief name = if String.length name <= 60 then name else String.sub name 0 60 ^ "..."
+
 (* OCaml's integers as Coq's. *)
 let rec positive n = if n = 1 then Proved.XH else if n land 1 = 0 then Proved.XO (positive (n lsr 1)) else Proved.XI (positive (n lsr 1))
 let z n = if n = 0 then Proved.Z0 else if n > 0 then Proved.Zpos (positive n) else Proved.Zneg (positive (-n))
@@ -25,9 +28,10 @@ let text what = function Text text -> text | _ -> refuse "%s is not a text" what
 type tensor = { kind : string; sides : int list; first : int; last : int }  (* its bytes: from first to before last *)
 
 let product = List.fold_left ( * ) 1
-let size_of kind = match kind with "U8" -> 1 | "I16" -> 2 | "I32" -> 4 | "F64" -> 8 | _ -> refuse "%S is no type of a tensor" kind
+let size_of kind = match kind with "U8" -> 1 | "I16" -> 2 | "I32" -> 4 | "F64" -> 8 | _ -> refuse "%S is no type of a tensor" (brief kind)
 
-let tensor size (name, entry) =
+let tensor size (whole_name, entry) =
+  let name = brief whole_name in
   match fields ("the entry of " ^ name) [ "dtype"; "shape"; "data_offsets" ] entry with
   | [ kind; sides; offsets ] -> (
       let kind = text "a type" kind and number = whole ("a number in the entry of " ^ name) 0 size in
@@ -38,7 +42,7 @@ let tensor size (name, entry) =
           let room = List.fold_left (fun room side -> if side > room then refuse "%s has fewer bytes than its shape" name else room / side) (last - first) sides in
           ignore room;
           if last - first <> product sides * size_of kind then refuse "the bytes of %s do not fit its shape" name;
-          (name, { kind; sides; first; last })
+          (whole_name, { kind; sides; first; last })
       | _ -> refuse "data_offsets of %s are not two numbers" name)
   | _ -> assert false
 
@@ -76,7 +80,7 @@ let read_stages values =
   (match !rest with
    | [] -> ()
    | v :: _ when kind v = "head" -> refuse "it has a head, whose float64 arithmetic is outside what is proved: leave out --proved"
-   | v :: _ -> refuse "a stage of kind %S is unknown, or not in its place" (kind v));
+   | v :: _ -> refuse "a stage of kind %S is unknown, or not in its place" (brief (kind v)));
   if clip = None && pool = None && count = None then refuse "its format is for networks with clip, pool or sum alone";
   { crop; clip; pool; dists; count }
 
@@ -146,7 +150,7 @@ let read data =
   let format = text "its format" (match List.assoc_opt "format" header with Some v -> v | None -> Null) in
   let staged = format = "linfdist-exact-2" in
   if format = "linfdist-exact-head-1" then refuse "it has a head, whose float64 arithmetic is outside what is proved: leave out --proved";
-  if format <> "linfdist-exact-1" && not staged then refuse "its format %S is unknown" format;
+  if format <> "linfdist-exact-1" && not staged then refuse "its format %S is unknown" (brief format);
   let own = if staged then [ "stages" ] else [ "crop"; "layers" ] in
   ignore (fields "its header" ([ "format"; "k"; "shape"; "facts"; "sha256" ] @ own) (Object header));
   let get key = List.assoc key header in

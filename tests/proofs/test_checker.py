@@ -71,6 +71,37 @@ def test_thousands_of_changed_networks_get_the_same_verdict(build, tmp_path):
     assert min(accepted, refused) > SLOW
 
 
+def _type(parts: Parts) -> None:
+    parts.tensors["lower"][0] = LONG
+
+
+def _name(parts: Parts) -> None:
+    parts.tensors[LONG] = ["U8", [2], b""]
+
+
+def _format(parts: Parts) -> None:
+    parts.header["format"] = LONG
+
+
+def _stage(parts: Parts) -> None:
+    parts.header["stages"][-1]["kind"] = LONG
+
+
+LONG = "\\" * 5000
+
+
+@pytest.mark.parametrize("lengthen", [_type, _name, _format, _stage])
+def test_long_names_are_cut_in_messages(lengthen, tmp_path):
+    exact.save(staged(), tmp_path / "net")
+    parts = Parts.of(tmp_path / "net")
+    lengthen(parts)
+    (tmp_path / "net").write_bytes(parts.file())
+    said = proved.judge_network(tmp_path / "net")
+    assert said.startswith("refused: ")
+    assert "..." in said
+    assert len(said) < 600
+
+
 def changed(proof: dict, rng: random.Random) -> dict:
     """A certificate with an entry more, less, or another value."""
     other, key = dict(proof), rng.choice(list(proof))
