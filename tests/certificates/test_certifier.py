@@ -172,6 +172,16 @@ def test_copies_that_are_none_are_refused():
         ld.Certifier(net)
 
 
+def test_tensors_of_a_device_that_cannot_copy_storages_are_cloned(monkeypatch):
+    def refuse(storage, memo):
+        raise RuntimeError("the devices must match")
+
+    net, x = NETS["mean"](), images(6)
+    wanted = ld.certify(net, x, "0.02")
+    monkeypatch.setattr(torch.UntypedStorage, "__deepcopy__", refuse)
+    assert same(ld.Certifier(net)(x, "0.02"), wanted)
+
+
 def test_a_stack_with_the_shape_of_its_images():
     stack = Stack(Flatten(), DistLinear(9, 8), DistLinear(8, 4, bias=True)).eval()
     x = images(5)

@@ -1,6 +1,5 @@
 """Certificates again and again of one network, which nobody can change in between."""
 
-import copy
 from collections.abc import Sequence
 from typing import Any, NoReturn, cast
 
@@ -12,7 +11,7 @@ from ..machine import CPU
 from ..models import PixelNet, as_network
 from .certificate import Certificate, Samples, as_tensors, stated, where_certified
 from .checks import check_plain
-from .device import on_device
+from .device import copy_of, on_device
 from .prover import Eps, Prover, check_method
 
 
@@ -48,7 +47,7 @@ class Certifier:
             )
         if shape is None and not isinstance(model, PixelNet):
             raise TypeError(f"shape: a {type(model).__name__} does not know its images, so give their shape (C, H, W)")
-        own = cast(nn.Module, on_device(_copy_of(model), device))
+        own = cast(nn.Module, on_device(_separate_copy(model), device))
         self.__network = as_network(own, shape or ())
         self.__prover = Prover(self.__network, method, own=True)
         self.__device = None if device is None else self.__network.any_tensor.device
@@ -82,9 +81,9 @@ class Certifier:
 
 
 @torch.no_grad()
-def _copy_of(model: nn.Module) -> nn.Module:
+def _separate_copy(model: nn.Module) -> nn.Module:
     """A copy that shares no module and no memory with the model; TypeError where there is none."""
-    own = copy.deepcopy(model)
+    own = copy_of(model)
     modules, memory = {id(module) for module in model.modules()}, {_place(tensor) for tensor in _tensors(model)}
     if any(id(module) in modules for module in own.modules()) or any(_place(each) in memory for each in _tensors(own)):
         raise TypeError(

@@ -27,13 +27,24 @@ def on_device(model: object, device: str | torch.device | None) -> object:
         if there.type != "cpu":
             raise DeviceError(f"device = {str(device)!r}: a {type(model).__name__} computes on the CPU")
         return model
-    tensors = [*model.parameters(), *model.buffers()]
-    if all(tensor.device == there for tensor in tensors):
+    if all(tensor.device == there for tensor in (*model.parameters(), *model.buffers())):
         return model
-    moved = {id(tensor): tensor.detach().to(there, copy=True) for tensor in tensors}
-    for parameter in model.parameters():
-        moved[id(parameter)] = nn.Parameter(moved[id(parameter)], parameter.requires_grad)
-    return copy.deepcopy(model, dict[int, Any](moved))  # in which each tensor has been copied already
+    return copy_of(model, there)
+
+
+def copy_of(model: nn.Module, device: torch.device | None = None) -> nn.Module:
+    """Copy a network, to a device if one is given.
+
+    Its tensors are cloned, as `deepcopy` copies storages, which not every device can. Tensors of other types than
+    torch's own copy themselves and stay where they are, for the checks to refuse.
+    """
+    copies: dict[int, Any] = {}
+    for tensor in (*model.parameters(), *model.buffers()):
+        if type(tensor) in (Tensor, nn.Parameter):
+            copied = tensor.detach().to(device or tensor.device, copy=True)
+            own = nn.Parameter(copied, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else copied
+            copies[id(tensor)] = own
+    return copy.deepcopy(model, copies)  # which takes these as the copies of the tensors
 
 
 def check_device(device: torch.device) -> None:
