@@ -1,20 +1,14 @@
-// The operations as torch ops, through the stable ABI: one library for every torch from 2.10 on and every Python.
-// Python (linfdist/ops) checks shapes, dtypes and values; here only what memory safety needs is checked again.
+// The operations as torch ops.
+#include "bindings.h"
 #include "engine.h"
-#include "float_mode.h"
-#include "kernels.h"
+#include "lists.h"
 #include "parallel.h"
-
-#include <torch/csrc/stable/library.h>
-#include <torch/csrc/stable/ops.h>
-#include <torch/csrc/stable/tensor.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <string>
 #include <tuple>
-#include <vector>
 
 namespace linfdist {
 
@@ -28,12 +22,8 @@ void parallel(int64_t n, int64_t grain, const std::function<void(int64_t, int64_
 int64_t threads() { return torch::stable::get_num_threads(); }
 
 namespace {
-using torch::headeronly::ScalarType;
-using torch::stable::Tensor;
-using Ints = std::vector<int64_t>;
 
 Geometry geometry(const Ints& x, const Ints& w, const Ints& stride, const Ints& padding, const Ints& dilation, int64_t groups) {
-  isa();  // here, and not first on another thread, where the text of its error would be lost
   STD_TORCH_CHECK(x.size() == 4 && w.size() == 4, "linfdist: x and w must have 4 dimensions");
   STD_TORCH_CHECK(stride.size() == 2 && padding.size() == 2 && dilation.size() == 2, "linfdist: stride, padding and dilation need 2 numbers");
   STD_TORCH_CHECK(groups > 0 && x[1] == w[1] * groups && w[0] % groups == 0, "linfdist: channels do not fit the groups");
@@ -55,47 +45,18 @@ Geometry geometry(const Ints& x, const Ints& w, const Ints& stride, const Ints& 
   return g;
 }
 
-Ints shape(const Tensor& t) {
-  const auto sizes = t.sizes();
-  return Ints(sizes.begin(), sizes.end());
-}
-
 Ints output_shape(const Geometry& g) { return {g.N, g.O, g.OH, g.OW}; }
 
 bool empty(const Geometry& g) { return g.rows() * g.O == 0; }
 
-void check(const Tensor& t, const Ints& expected, ScalarType dtype) {
-  STD_TORCH_CHECK(t.scalar_type() == dtype, "linfdist: tensors differ in dtype");
-  STD_TORCH_CHECK(t.is_contiguous(), "linfdist: tensors must be contiguous");
-  STD_TORCH_CHECK(shape(t) == expected, "linfdist: tensors do not fit each other");
-}
-
-// Calls f with a value of the tensor's number type, with IEEE arithmetic on this thread too.
-template <class F>
-void with_type(ScalarType dtype, const F& f) {
-  const FloatMode mode(false);
-  if (dtype == ScalarType::Float) return f(float());
-  STD_TORCH_CHECK(dtype == ScalarType::Double, "linfdist: needs float32 or float64");
-  f(double());
-}
-
-template <class T>
-const T* in(const Tensor& t) { return static_cast<const T*>(t.const_data_ptr()); }
-template <class T>
-T* out(const Tensor& t) { return static_cast<T*>(t.mutable_data_ptr()); }
-
-Tensor like(const Tensor& t, const Ints& size) { return torch::stable::new_empty(t, size); }
-Tensor zeros(const Tensor& t, const Ints& size) { return torch::stable::new_zeros(t, size); }
-Tensor indices(const Tensor& t, const Ints& size) { return torch::stable::new_empty(t, size, ScalarType::Int); }
-
 std::tuple<Tensor, Tensor> inf_forward(const Tensor& x, const Tensor& w, const Geometry& g, bool argmax) {
-  check(x, shape(x), x.scalar_type());
-  check(w, shape(w), x.scalar_type());
+  check(x, 4, x.scalar_type());
+  check(w, 4, x.scalar_type());
   Tensor y = g.inputs() ? like(x, output_shape(g)) : zeros(x, output_shape(g));
-  Tensor where = indices(x, argmax ? output_shape(g) : Ints{0});
+  Tensor where = like(x, argmax ? output_shape(g) : Ints{0}, ScalarType::Int);
   if (!g.inputs()) torch::stable::zero_(where);
   if (!empty(g) && g.inputs())
-    with_type(x.scalar_type(), [&](auto t) {
+    with_floats(x.scalar_type(), [&](auto t) {
       using T = decltype(t);
       inf_dist<T>(g, in<T>(x), in<T>(w), out<T>(y), argmax ? out<int32_t>(where) : nullptr);
     });
@@ -113,9 +74,9 @@ std::tuple<Tensor, Tensor> inf_dist_argmax_op(Tensor x, Tensor w, Ints stride, I
 std::tuple<Tensor, Tensor> inf_dist_backward_op(Tensor grad, Tensor y, Tensor where, Ints x_shape, Ints w_shape, Ints stride,
                                                 Ints padding, Ints dilation, int64_t groups, bool need_x, bool need_w) {
   const Geometry g = geometry(x_shape, w_shape, stride, padding, dilation, groups);
-  check(grad, output_shape(g), y.scalar_type());
-  check(y, output_shape(g), y.scalar_type());
-  check(where, output_shape(g), ScalarType::Int);
+  check_shape(grad, output_shape(g), y.scalar_type());
+  check_shape(y, output_shape(g), y.scalar_type());
+  check_shape(where, output_shape(g), ScalarType::Int);
   Tensor dx = zeros(y, need_x ? x_shape : Ints{0}), dw = zeros(y, need_w ? w_shape : Ints{0});
   if (!empty(g) && g.inputs()) {
     const int32_t* code = in<int32_t>(where);
@@ -126,7 +87,7 @@ std::tuple<Tensor, Tensor> inf_dist_backward_op(Tensor grad, Tensor y, Tensor wh
       if (largest >= g.inputs()) inside = false;
     });
     STD_TORCH_CHECK(inside, "linfdist: an arg-max lies outside the window");
-    with_type(y.scalar_type(), [&](auto t) {
+    with_floats(y.scalar_type(), [&](auto t) {
       using T = decltype(t);
       inf_dist_backward<T>(g, in<T>(grad), in<T>(y), code, need_x ? out<T>(dx) : nullptr, need_w ? out<T>(dw) : nullptr);
     });
@@ -137,11 +98,11 @@ std::tuple<Tensor, Tensor> inf_dist_backward_op(Tensor grad, Tensor y, Tensor wh
 Tensor p_dist_op(Tensor x, Tensor w, double p, Ints stride, Ints padding, Ints dilation, int64_t groups) {
   const Geometry g = geometry(shape(x), shape(w), stride, padding, dilation, groups);
   STD_TORCH_CHECK(p >= 1 && std::isfinite(p), "linfdist: p must be finite and at least 1");
-  check(x, shape(x), x.scalar_type());
-  check(w, shape(w), x.scalar_type());
+  check(x, 4, x.scalar_type());
+  check(w, 4, x.scalar_type());
   Tensor y = g.inputs() ? like(x, output_shape(g)) : zeros(x, output_shape(g));
   if (!empty(g) && g.inputs())
-    with_type(x.scalar_type(), [&](auto t) {
+    with_floats(x.scalar_type(), [&](auto t) {
       using T = decltype(t);
       p_dist<T>(g, in<T>(x), in<T>(w), p, out<T>(y));
     });
@@ -152,13 +113,13 @@ std::tuple<Tensor, Tensor> p_dist_backward_op(Tensor grad, Tensor x, Tensor w, T
                                               Ints dilation, int64_t groups, bool need_x, bool need_w) {
   const Geometry g = geometry(shape(x), shape(w), stride, padding, dilation, groups);
   STD_TORCH_CHECK(p >= 1 && std::isfinite(p), "linfdist: p must be finite and at least 1");
-  check(x, shape(x), x.scalar_type());
-  check(w, shape(w), x.scalar_type());
-  check(y, output_shape(g), x.scalar_type());
-  check(grad, output_shape(g), x.scalar_type());
+  check(x, 4, x.scalar_type());
+  check(w, 4, x.scalar_type());
+  check_shape(y, output_shape(g), x.scalar_type());
+  check_shape(grad, output_shape(g), x.scalar_type());
   Tensor dx = zeros(x, need_x ? shape(x) : Ints{0}), dw = zeros(x, need_w ? shape(w) : Ints{0});
   if (!empty(g) && g.inputs() && (need_x || need_w))
-    with_type(x.scalar_type(), [&](auto t) {
+    with_floats(x.scalar_type(), [&](auto t) {
       using T = decltype(t);
       p_dist_backward<T>(g, in<T>(grad), in<T>(x), in<T>(w), in<T>(y), p, need_x ? out<T>(dx) : nullptr, need_w ? out<T>(dw) : nullptr);
     });
@@ -166,17 +127,18 @@ std::tuple<Tensor, Tensor> p_dist_backward_op(Tensor grad, Tensor x, Tensor w, T
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> box_forward(const Tensor& lower, const Tensor& upper, const Tensor& w, const Geometry& g, bool argmax) {
-  check(lower, shape(lower), lower.scalar_type());
-  check(upper, shape(lower), lower.scalar_type());
-  check(w, shape(w), lower.scalar_type());
+  check(lower, 4, lower.scalar_type());
+  check_shape(upper, shape(lower), lower.scalar_type());
+  check(w, 4, lower.scalar_type());
   Tensor lo = zeros(lower, output_shape(g)), hi = zeros(lower, output_shape(g));
-  Tensor where_lo = indices(lower, argmax ? output_shape(g) : Ints{0}), where_hi = indices(lower, argmax ? output_shape(g) : Ints{0});
+  const Ints codes = argmax ? output_shape(g) : Ints{0};
+  Tensor where_lo = like(lower, codes, ScalarType::Int), where_hi = like(lower, codes, ScalarType::Int);
   if (!g.inputs()) {
     torch::stable::zero_(where_lo);
     torch::stable::zero_(where_hi);
   }
   if (!empty(g) && g.inputs())
-    with_type(lower.scalar_type(), [&](auto t) {
+    with_floats(lower.scalar_type(), [&](auto t) {
       using T = decltype(t);
       box_dist<T>(g, in<T>(lower), in<T>(upper), in<T>(w), out<T>(lo), out<T>(hi), argmax ? out<int32_t>(where_lo) : nullptr,
                   argmax ? out<int32_t>(where_hi) : nullptr);
@@ -197,7 +159,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> box_dist_argmax_op(Tensor lower, Tens
 // In place. `rows` neurons; p = 2 is the usual weight decay, p = inf shrinks the largest weight of each neuron alone.
 void adam_op(Tensor w, Tensor grad, Tensor m, Tensor v, double lr, double beta1, double beta2, double eps, double decay, double p,
              int64_t step, int64_t rows) {
-  for (const Tensor* t : {&w, &grad, &m, &v}) check(*t, shape(w), ScalarType::Float);
+  for (const Tensor* t : {&w, &grad, &m, &v}) check_shape(*t, shape(w), ScalarType::Float);
   if (!w.numel()) return;
   STD_TORCH_CHECK(rows > 0 && w.numel() % rows == 0, "linfdist: the rows do not fit the parameter");
   STD_TORCH_CHECK(p >= 2, "linfdist: weight decay needs p >= 2");
@@ -209,6 +171,20 @@ void adam_op(Tensor w, Tensor grad, Tensor m, Tensor v, double lr, double beta1,
   job.correction1 = 1 - std::pow(beta1, step), job.correction2 = 1 - std::pow(beta2, step);
   job.p = p;
   adam(job, rows);
+}
+
+// (2) float64: the smallest |a| that is not 0, NaN if there is none, and the largest, NaN if one is NaN.
+Tensor sizes_op(Tensor a) {
+  STD_TORCH_CHECK(a.is_contiguous(), "linfdist: the tensor is not contiguous");
+  Tensor found = like(a, {2}, ScalarType::Double);
+  with_floats(a.scalar_type(), [&](auto t) {
+    using T = decltype(t);
+    T least, largest;
+    table<T>().sizes(in<T>(a), a.numel(), &least, &largest);
+    out<double>(found)[0] = least;
+    out<double>(found)[1] = largest;
+  });
+  return found;
 }
 
 std::string isa_op() { return isa().name; }
@@ -237,6 +213,7 @@ STABLE_TORCH_LIBRARY(linfdist_native, m) {
   m.def("box_dist_argmax(Tensor lower, Tensor upper, Tensor w, " GEOMETRY ") -> (Tensor, Tensor, Tensor, Tensor)");
   m.def("adam_(Tensor(a!) w, Tensor grad, Tensor(b!) m, Tensor(c!) v, float lr, float beta1, float beta2, float eps, float decay, "
         "float p, int step, int rows) -> ()");
+  m.def("sizes(Tensor a) -> Tensor");
   m.def("isa() -> str");
   m.def("isas() -> str");
   m.def("power(float p, int less, int inputs) -> str");
@@ -248,9 +225,10 @@ STABLE_TORCH_LIBRARY_IMPL(linfdist_native, CPU, m) {
   m.impl("inf_dist_backward", TORCH_BOX(&linfdist::inf_dist_backward_op));
   m.impl("p_dist", TORCH_BOX(&linfdist::p_dist_op));
   m.impl("p_dist_backward", TORCH_BOX(&linfdist::p_dist_backward_op));
-  m.impl("adam_", TORCH_BOX(&linfdist::adam_op));
   m.impl("box_dist", TORCH_BOX(&linfdist::box_dist_op));
   m.impl("box_dist_argmax", TORCH_BOX(&linfdist::box_dist_argmax_op));
+  m.impl("adam_", TORCH_BOX(&linfdist::adam_op));
+  m.impl("sizes", TORCH_BOX(&linfdist::sizes_op));
 }
 
 STABLE_TORCH_LIBRARY_IMPL(linfdist_native, CompositeExplicitAutograd, m) {

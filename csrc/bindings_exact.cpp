@@ -1,22 +1,9 @@
-// The integer layers as torch ops. Python (linfdist/ops/exact.py) explains what is wrong with bad arguments; here
-// everything that memory safety needs is checked.
+// The integer layers as torch ops.
+#include "bindings.h"
 #include "exact.h"
-
-#include <torch/csrc/stable/library.h>
-#include <torch/csrc/stable/ops.h>
-#include <torch/csrc/stable/tensor.h>
-
-#include <vector>
 
 namespace linfdist {
 namespace {
-using torch::headeronly::ScalarType;
-using torch::stable::Tensor;
-
-void check(const Tensor& t, int64_t dims, ScalarType dtype) {
-  STD_TORCH_CHECK(t.scalar_type() == dtype, "linfdist: wrong dtype");
-  STD_TORCH_CHECK(t.dim() == dims && t.is_contiguous(), "linfdist: wrong number of dimensions, or not contiguous");
-}
 
 // What all kinds of layers share.
 template <class T>
@@ -25,21 +12,12 @@ Exact<T> make_job(const Tensor& x, const Tensor& weight, const Tensor& bias, int
   check(bias, 1, ScalarType::Int);
   STD_TORCH_CHECK(x.size(0) > 0 && bias.size(0) == neurons, "linfdist: the bias does not fit the neurons");
   Exact<T> job{};
-  job.x = static_cast<const T*>(x.const_data_ptr());
+  job.x = in<T>(x);
   job.inputs = x.size(0), job.batch = x.size(1), job.neurons = neurons;
-  job.weight = static_cast<const T*>(weight.const_data_ptr());
-  job.bias = static_cast<const int32_t*>(bias.const_data_ptr());
-  job.y = static_cast<T*>(y.mutable_data_ptr());
+  job.weight = in<T>(weight);
+  job.bias = in<int32_t>(bias);
+  job.y = out<T>(y);
   return job;
-}
-
-// Calls f with a value of the tensor's number type.
-template <class F>
-void with_type(const Tensor& t, const F& f) {
-  isa();  // here, and not first on another thread, where the text of its error would be lost
-  if (t.scalar_type() == ScalarType::Short) return f(int16_t());
-  STD_TORCH_CHECK(t.scalar_type() == ScalarType::Int, "linfdist: needs int16 or int32");
-  f(int32_t());
 }
 
 Tensor dense_op(Tensor x, Tensor w, Tensor bias) {
@@ -47,16 +25,13 @@ Tensor dense_op(Tensor x, Tensor w, Tensor bias) {
   check(w, 2, x.scalar_type());
   check(bias, 1, ScalarType::Int);
   STD_TORCH_CHECK(w.size(1) == x.size(0) && x.size(0) > 0, "linfdist: x and w do not fit each other");
-  Tensor y = torch::stable::new_empty(x, {w.size(0), x.size(1)});
-  with_type(x, [&](auto t) {
+  Tensor y = like(x, {w.size(0), x.size(1)});
+  with_integers(x.scalar_type(), [&](auto t) {
     const auto job = make_job<decltype(t)>(x, w, bias, w.size(0), y);
     if (y.numel()) exact_dense(job);
   });
   return y;
 }
-
-const int64_t* longs(const Tensor& t) { return static_cast<const int64_t*>(t.const_data_ptr()); }
-const int32_t* ints(const Tensor& t) { return static_cast<const int32_t*>(t.const_data_ptr()); }
 
 // Runs, each with its entries and its middle; returns where each begins.
 const int64_t* check_runs(const Tensor& neuron, const Tensor& start, const Tensor& middle, const Tensor& index, const Tensor& weight) {
@@ -65,7 +40,7 @@ const int64_t* check_runs(const Tensor& neuron, const Tensor& start, const Tenso
   check(middle, 1, ScalarType::Long);
   check(index, 1, ScalarType::Int);
   check(weight, 1, weight.scalar_type());
-  const int64_t count = neuron.numel(), *at = longs(start), *between = longs(middle);
+  const int64_t count = neuron.numel(), *at = in<int64_t>(start), *between = in<int64_t>(middle);
   STD_TORCH_CHECK(start.numel() == count + 1 && middle.numel() == count && index.numel() == weight.numel(),
                   "linfdist: the entries do not fit the runs");
   STD_TORCH_CHECK(at[0] == 0 && at[count] == weight.numel(), "linfdist: start does not cover the entries");
@@ -80,20 +55,20 @@ Tensor sided_op(Tensor x, Tensor neuron, Tensor start, Tensor middle, Tensor ind
   check(x, 2, x.scalar_type());
   check(bias, 1, ScalarType::Int);
   const int64_t* at = check_runs(neuron, start, middle, index, weight);
-  Tensor y = torch::stable::new_empty(x, {bias.numel(), x.size(1)});
-  with_type(x, [&](auto t) {
+  Tensor y = like(x, {bias.numel(), x.size(1)});
+  with_integers(x.scalar_type(), [&](auto t) {
     auto job = make_job<decltype(t)>(x, weight, bias, bias.numel(), y);
     job.runs = neuron.numel();
     job.start = at;
-    job.middle = longs(middle);
-    job.neuron = ints(neuron);
-    job.index = ints(index);
+    job.middle = in<int64_t>(middle);
+    job.neuron = in<int32_t>(neuron);
+    job.index = in<int32_t>(index);
     if (y.numel()) STD_TORCH_CHECK(exact_sided(job), "linfdist: an index or a neuron lies outside");
   });
   return y;
 }
 
-Tensor network_op(Tensor images, int64_t shift, std::vector<int64_t> sizes, std::vector<int64_t> runs, Tensor neuron, Tensor start,
+Tensor network_op(Tensor images, int64_t shift, Ints sizes, Ints runs, Tensor neuron, Tensor start,
                   Tensor middle, Tensor index, Tensor weight, Tensor bias) {
   const bool bytes = images.scalar_type() == ScalarType::Byte;  // else what the pixels have become, in the weights' type
   check(images, 2, bytes ? ScalarType::Byte : weight.scalar_type());
@@ -109,23 +84,23 @@ Tensor network_op(Tensor images, int64_t shift, std::vector<int64_t> sizes, std:
     neurons += sizes[l + 1];
   }
   STD_TORCH_CHECK(images.size(1) == sizes[0] && bias.numel() == neurons, "linfdist: images or biases do not fit the layers");
-  Tensor y = torch::stable::new_empty(images, {images.size(0), sizes.back()}, ScalarType::Int);
+  Tensor y = like(images, {images.size(0), sizes.back()}, ScalarType::Int);
   const auto run = [&](auto t) {
     using T = decltype(t);
     ExactNet<T> job{};
     if (bytes)
-      job.images = static_cast<const uint8_t*>(images.const_data_ptr());
+      job.images = in<uint8_t>(images);
     else
-      job.values = static_cast<const T*>(images.const_data_ptr());
+      job.values = in<T>(images);
     job.batch = images.size(0), job.layers = layers, job.shift = shift;
     job.sizes = sizes.data(), job.runs = runs.data();
-    job.neuron = ints(neuron), job.start = at, job.middle = longs(middle), job.index = ints(index);
-    job.weight = static_cast<const T*>(weight.const_data_ptr());
-    job.bias = ints(bias);
-    job.y = static_cast<int32_t*>(y.mutable_data_ptr());
+    job.neuron = in<int32_t>(neuron), job.start = at, job.middle = in<int64_t>(middle), job.index = in<int32_t>(index);
+    job.weight = in<T>(weight);
+    job.bias = in<int32_t>(bias);
+    job.y = out<int32_t>(y);
     if (y.numel()) STD_TORCH_CHECK(exact_network(job), "linfdist: an index or a neuron lies outside");
   };
-  weight.scalar_type() == ScalarType::Byte ? run(uint8_t()) : with_type(weight, run);
+  weight.scalar_type() == ScalarType::Byte ? run(uint8_t()) : with_integers(weight.scalar_type(), run);
   return y;
 }
 

@@ -1,4 +1,4 @@
-// What the drivers of inf.cpp and engine.cpp share: how a forward is cut, and how single outputs are computed another way.
+// What the drivers of inf.cpp, finite.cpp and cached_lists.cpp share: how a forward is cut, and how single outputs are computed another way.
 #pragma once
 #include "buffer.h"
 #include "careful.h"

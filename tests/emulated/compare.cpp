@@ -4,6 +4,7 @@
 //
 // Inputs are mostly whole numbers times a power of two, so that differences are exact and ties are many.
 #include "buffer.h"
+#include "cached_lists.h"
 #include "exact_layers.h"
 #include "parallel.h"
 #include "problems.h"
@@ -72,6 +73,40 @@ void check_box(const Problem<T>& problem) {
   expect_same("box upper with arg-max, " + problem.name, hi2, wanted_hi);
   expect_same("box lower arg-max, " + problem.name, where_lo, wanted_where_lo);
   expect_same("box upper arg-max, " + problem.name, where_hi, wanted_where_hi);
+}
+
+// Lists for the box of all rows, then for one that leaves rows out: the bits of the whole layer both times.
+template <class T>
+void check_cached(const Problem<T>& problem) {
+  const Geometry& g = problem.g;
+  const int64_t I = g.inputs(), n = problem.outputs();
+  Array<T> lower(I), upper(I), wanted(n), wanted_hi(n), y(n, T(-7)), lo(n, T(-7)), hi(n, T(-7));
+  linfdist::inf_dist<T>(g, problem.x, problem.w, wanted, nullptr);
+  linfdist::box_dist<T>(g, problem.x, problem.x, problem.w, lo, wanted_hi, nullptr, nullptr);
+  for (const bool inside : {true, false}) {
+    for (int64_t i = 0; i < I; ++i) {
+      lower[i] = upper[i] = problem.x[i];
+      for (int64_t b = 1; inside && b < g.N; ++b) {
+        lower[i] = std::min(lower[i], problem.x[b * I + i]);
+        upper[i] = std::max(upper[i], problem.x[b * I + i]);
+      }
+    }
+    Array<int64_t> start(g.O + 1), middle(g.O);
+    ++checks;
+    if (!linfdist::fill_lists<T>(lower, upper, problem.w, I, g.O, start, middle, nullptr, nullptr))
+      report("lists of " + problem.name, 0, 0, 1);
+    Array<int32_t> index(start[g.O]);
+    Array<T> weight(start[g.O]);
+    linfdist::fill_lists<T>(lower, upper, problem.w, I, g.O, start, middle, index, weight);
+    const linfdist::CachedLists<T> lists{I, g.O, problem.w, lower, upper, start, middle, index, weight};
+    if (!linfdist::lists_fit(lists, index.size()) || linfdist::lists_fit(lists, index.size() + 1))
+      report("fit of the lists of " + problem.name, 0, 0, 1);
+    linfdist::inf_dist_cached<T>(lists, g.N, problem.x, y);
+    linfdist::box_dist_cached<T>(lists, g.N, problem.x, problem.x, lo, hi);
+    expect_same("values of cached lists, " + problem.name, y, wanted);
+    expect_same("box lower of cached lists, " + problem.name, lo, wanted);
+    expect_same("box upper of cached lists, " + problem.name, hi, wanted_hi);
+  }
 }
 
 // a^e, with no time lost on small whole e and on terms that no sum can feel: a^e <= exp(-e (1 - a)).
@@ -183,6 +218,7 @@ void check_all() {
       const Problem<T> problem(g, kind);
       check_inf(problem);
       check_box(problem);
+      if (g.linear() && g.groups == 1) check_cached(problem);
       check_finite(problem, kPowers[turn++ % kPowerCount], true, true);
     }
   const Geometry few[] = {linear(7, 70, 5), linear(67, 41, 5), conv(3, 3, 6, 7, 4, 3, 2, {1, 2}, {1, 0}, {2, 1})};

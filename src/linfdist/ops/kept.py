@@ -29,19 +29,19 @@ class Kept(NamedTuple):
 
     def dist(self, x: Tensor) -> Tensor:
         """`dist(x, w)` for x (B, I), without gradients."""
-        result: Tensor = native.inf_dist_kept(x.contiguous(), *self)
+        result: Tensor = native.inf_dist_cached(x.contiguous(), *self)
         return result
 
     def dist_box(self, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
         """`dist_box(lower, upper, w)` for bounds (B, I), without gradients; their order is not looked at."""
-        near, far = native.box_dist_kept(lower.contiguous(), upper.contiguous(), *self)
+        near, far = native.box_dist_cached(lower.contiguous(), upper.contiguous(), *self)
         return near, far
 
 
 def keep(lower: Tensor, upper: Tensor, w: Tensor) -> Kept | None:
     """Lists for all inputs between lower and upper (I); None where no kernel knows them, or bounds overflow."""
     own = w.detach().contiguous()
-    if not native_for(own, "keep_sides") or not (lower.isfinite() & upper.isfinite()).all():
+    if not native_for(own, "cached_lists") or not (lower.isfinite() & upper.isfinite()).all():
         return None
     low, high = lower.contiguous(), upper.contiguous()
-    return Kept(own, low, high, *native.keep_sides(low, high, own))
+    return Kept(own, low, high, *native.cached_lists(low, high, own))

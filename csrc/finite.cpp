@@ -1,4 +1,4 @@
-// Finite p: distances and their gradients; the optimiser's step.
+// Finite p: distances and their gradients.
 #include "engine.h"
 
 #include "drivers.h"
@@ -237,15 +237,6 @@ void p_dist_backward(const Geometry& g, const T* grad, const T* x, const T* w, c
     parallel(ceil_div(I, job.slice), grain(g.rows() * g.neurons() * job.slice),
              [&](int64_t begin, int64_t end) { table<T>().backward(job, begin, end); });
   }
-}
-
-void adam(Adam job, int64_t rows) {
-  if (std::isfinite(job.p) && job.p != 2) {
-    job.power = choose_power<float>(job.p, 0, job.columns);
-    job.power_decay = choose_power<float>(job.p, 2, job.columns);
-  }
-  parallel(rows, grain(job.columns, tuning::kPlan),
-           [&](int64_t begin, int64_t end) { table<float>().adam(job, begin, end); });
 }
 
 #define LINFDIST_INSTANTIATE(T)                                                                                        \
