@@ -26,7 +26,7 @@ HOUSE = """
 | `networks` | `baselines` `exact` `models`: the first only when a file asks for it |
 | `sklearn` | `training` `certificates` `models` |
 | `tables` | `baselines` `report` `evaluate` `training` `attacks` `models` `machine` |
-| `bench` | `training` `exact` `certificates` `attacks` `models` `machine` `ops` |
+| `bench` | `training` `machine` `ops` |
 | `baselines` | `training` `bounds` `models` `nn` `ops` |
 | `theory` | `export` `exact` `certificates` `models` `nn` `ops` |
 | `report` | nothing: it reads rows, never networks |

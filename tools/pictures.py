@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from linfdist.bench import Report
-from linfdist.bench.table import pairs, ratio
+from linfdist.bench.report import pairs, ratio
 from linfdist.eps import parse_eps
 from linfdist.models.zoo.cards import Card
 from linfdist.report.plots.theme import LIGHT, require_matplotlib

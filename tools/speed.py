@@ -1,8 +1,17 @@
 """The table of speed of docs/engine.md, from what `linfdist bench --json` wrote."""
 
 from linfdist.bench import Report
-from linfdist.bench.results import Mark
-from linfdist.bench.table import DATA, bounds, note, pairs, ratio, repetitions, scaling, scaling_target
+from linfdist.bench.report import (
+    DATA_IN_WORDS,
+    Mark,
+    bounds,
+    note,
+    pairs,
+    ratio,
+    repetitions,
+    scaling,
+    scaling_target,
+)
 
 WORDS: dict[Mark, str] = {"goal": " (goal)", "floor": " (floor)", "missed": " (**missed**)", "": ""}
 
@@ -12,12 +21,12 @@ def markdown(report: Report) -> str:
     threads = report.settings["threads"]
     problem = f"float32, {report.rows[0].problem}, {threads} threads"
     lines = [
-        f"| {problem} | floor | goal | {' | '.join(DATA)} | 1 → {threads} threads{scaling_target(report)} |",
+        f"| {problem} | floor | goal | {' | '.join(DATA_IN_WORDS)} | 1 → {threads} threads{scaling_target(report)} |",
         "|---|--:|--:|--:|--:|--:|",
     ]
     for pair in pairs(report.rows):
         row = next(iter(pair.values()))
-        cells = [f"{ratio(pair[data])}{WORDS[pair[data].mark]}" if data in pair else "" for data in DATA]
+        cells = [f"{ratio(pair[data])}{WORDS[pair[data].mark]}" if data in pair else "" for data in DATA_IN_WORDS]
         gained = " and ".join(f"{scaling(row)}×" for row in pair.values() if row.threads_ratio)
         title = f"p = {row.p} {row.operation}: {row.measure} {row.rival}{note(row)}"
         lines.append(f"| {' | '.join([title, *bounds(row.target), *cells, gained])} |")
@@ -29,7 +38,7 @@ def markdown(report: Report) -> str:
         f"linfdist {machine.linfdist}{commit}, {report.date[:10]}. "
         f"Medians of ratios, each formed within a repetition that runs every contender once; "
         f"repetitions: {repetitions(report)}.",
-        *(f"*{data.capitalize()}*: {text}." for data, text in DATA.items()),
+        *(f"*{data.capitalize()}*: {text}." for data, text in DATA_IN_WORDS.items()),
         *(f"Not measured: {name} ({reason})." for name, reason in report.skipped.items()),
     ]
     return "\n".join(lines)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from linfdist.bench.time_to import Course, of_run
+from benchmarks.time_to import Course, of_run
 from linfdist.files import write_atomically
 
 from . import ROOT, attempt

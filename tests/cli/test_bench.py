@@ -10,11 +10,19 @@ import torch
 from rich.console import Console
 from typer.testing import CliRunner
 
-from linfdist.bench import BenchSettings, Report, Spread, run, suite
-from linfdist.bench.results import SCHEMA, Target
-from linfdist.bench.table import terminal
-from linfdist.bench.timing import Contender, Inputs, Race, take_turns, undisturbed
-from linfdist.bench.workloads import Convolution, Linear, broadcast, engine
+from linfdist.bench import BenchSettings, Quartiles, Report, run, suite
+from linfdist.bench.races import (
+    Contender,
+    Convolution,
+    Inputs,
+    Linear,
+    Race,
+    broadcast,
+    engine,
+    take_turns,
+    undisturbed,
+)
+from linfdist.bench.report import SCHEMA, Target, terminal
 from linfdist.cli import app
 from tools.speed import markdown
 
@@ -112,9 +120,9 @@ def test_marks(target, ratio, mark):
     assert target.mark(ratio) == mark
 
 
-def test_spread():
-    assert Spread.of([3.0]) == Spread(3.0, 3.0, 3.0)
-    assert Spread.of([4.0, 0.0, 1.0, 3.0, 2.0]) == Spread(2.0, 1.0, 3.0)
+def test_quartiles():
+    assert Quartiles.of([3.0]) == Quartiles(3.0, 3.0, 3.0)
+    assert Quartiles.of([4.0, 0.0, 1.0, 3.0, 2.0]) == Quartiles(2.0, 1.0, 3.0)
 
 
 def test_contenders_take_turns_on_the_same_fresh_inputs():

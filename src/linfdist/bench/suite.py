@@ -10,14 +10,10 @@ import torch
 from torch import Tensor
 
 from ..machine import describe_machine, load, usable_cores
-from . import workloads
-from .results import Growth, RaceRow, Report, Spread, Target
-from .timing import Contender, Race, take_turns, undisturbed
-from .workloads import Convolution, Linear, Operation
+from . import races
+from .races import Contender, Convolution, Linear, Operation, Race, take_turns, undisturbed
+from .report import AS_SPECIFIED, NOTHING_TO_PRUNE, Growth, Quartiles, RaceRow, Report, Target
 
-# Uniform pixels against normal weights: the maximum lies among the few largest weights of a row, and the engine
-# proves that the others never count and leaves them out. On wide data no weight can be left out.
-AS_SPECIFIED, NOTHING_TO_PRUNE = "as specified", "nothing to prune"
 DATA: dict[str, Callable[..., Tensor]] = {
     AS_SPECIFIED: torch.rand,
     NOTHING_TO_PRUNE: lambda *shape: 3 * torch.randn(*shape),
@@ -99,11 +95,11 @@ def run(settings: BenchSettings | None = None, progress: Progress = lambda label
                 ("training step", 8.0, AS_SPECIFIED),
             )
         ]
-        races = [entry.race for entry in entries] + [entry.race for entry in growth]
-        for number, race in enumerate(races):
-            progress("warming up", number / len(races))
+        every = [entry.race for entry in entries] + [entry.race for entry in growth]
+        for number, race in enumerate(every):
+            progress("warming up", number / len(every))
             race.warm_up()
-        take_turns(races, settings.seconds, settings.most, lambda fraction: progress("measuring", fraction))
+        take_turns(every, settings.seconds, settings.most, lambda fraction: progress("measuring", fraction))
     return Report(
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         machine=describe_machine(),
@@ -140,9 +136,9 @@ class _Entry:
 
     def _row(self, rival: _Rival, scaling: bool) -> RaceRow:
         if rival.measure == TIME:
-            ratio = Spread.of(self.race.ratios("engine", rival.name))
+            ratio = Quartiles.of(self.race.ratios("engine", rival.name))
         else:
-            ratio = Spread.of(self.race.ratios(rival.name, "engine"))
+            ratio = Quartiles.of(self.race.ratios(rival.name, "engine"))
         threads = max(contender.threads for contender in self.race.contenders.values())
         threads_ratio = self._threads_ratio("engine") if scaling else None
         threads_target = TWO_THREADS if threads_ratio and threads == 2 else None
@@ -166,12 +162,12 @@ class _Entry:
             rival_threads_ratio=self._threads_ratio(rival.name) if scaling else None,
         )
 
-    def _milliseconds(self, name: str) -> Spread:
-        return Spread.of([1e3 * seconds for seconds in self.race.seconds[name]])
+    def _milliseconds(self, name: str) -> Quartiles:
+        return Quartiles.of([1e3 * seconds for seconds in self.race.seconds[name]])
 
-    def _threads_ratio(self, name: str) -> Spread | None:
+    def _threads_ratio(self, name: str) -> Quartiles | None:
         alone = _alone(name)
-        return Spread.of(self.race.ratios(alone, name)) if alone in self.race.contenders else None
+        return Quartiles.of(self.race.ratios(alone, name)) if alone in self.race.contenders else None
 
 
 @dataclass(frozen=True)
@@ -192,7 +188,7 @@ class _GrowthEntry:
                 dimension=name.split()[0],
                 factor=int(name.split()[1]),
                 repetitions=self.race.repetitions,
-                ratio=Spread.of(self.race.ratios(name, "base")),
+                ratio=Quartiles.of(self.race.ratios(name, "base")),
             )
             for name in self.race.contenders
             if name != "base"
@@ -201,26 +197,26 @@ class _GrowthEntry:
 
 def _entries(settings: BenchSettings, use_compiled: bool) -> list[_Entry]:
     linear, slow = settings.linear, dataclasses.replace(settings.linear, batch=settings.slow_batch)
-    formulas = {p: workloads.compiled(p) for p in (math.inf, 8.0)} if use_compiled else {}
+    formulas = {p: races.compiled(p) for p in (math.inf, 8.0)} if use_compiled else {}
     entries = []
     for data in DATA:
         rivals = [
-            _Rival("the product", workloads.product, linear, RATE, FORWARD),
-            _Rival("torch.cdist", workloads.cdist(math.inf), linear, FASTER, OVER_CDIST),
+            _Rival("the product", races.product, linear, RATE, FORWARD),
+            _Rival("torch.cdist", races.cdist(math.inf), linear, FASTER, OVER_CDIST),
         ]
         if math.inf in formulas:
             rivals.append(_Rival("torch.compile", formulas[math.inf], linear, FASTER))
         entries.append(_linear_entry(settings, "forward", math.inf, data, rivals))
         # A small batch: what planning costs beside it. Its rows keep their own place in the tables.
-        few = [_Rival("the product", workloads.product, settings.few, RATE)]
+        few = [_Rival("the product", races.product, settings.few, RATE)]
         entries.append(
             _linear_entry(settings, f"forward, batch {settings.few.batch}", math.inf, data, few, settings.few)
         )
     for p, target in STEP.items():
         for data in DATA if p >= 12 else [AS_SPECIFIED]:
-            rivals = [_Rival("the product", workloads.product, linear, TIME, target)]
+            rivals = [_Rival("the product", races.product, linear, TIME, target)]
             if p == 8:
-                rivals.append(_Rival("torch.cdist", workloads.cdist(p), slow, FASTER, STEP_OVER_CDIST))
+                rivals.append(_Rival("torch.cdist", races.cdist(p), slow, FASTER, STEP_OVER_CDIST))
             if p in formulas:
                 rivals.append(_Rival("torch.compile", formulas[p], slow, FASTER))
             entries.append(_linear_entry(settings, "training step", p, data, rivals))
@@ -234,7 +230,7 @@ def _linear_entry(
     settings: BenchSettings, kind: str, p: float, data: str, rivals: list[_Rival], problem: Linear | None = None
 ) -> _Entry:
     make, linear = _maker(kind), problem or settings.linear
-    contenders = {"engine": make(workloads.engine(p), linear, settings.threads)}
+    contenders = {"engine": make(races.engine(p), linear, settings.threads)}
     for rival in rivals:
         contenders[rival.name] = make(rival.operation, rival.problem, settings.threads)
     _add_alone(contenders, ["engine", "the product"], settings.threads)
@@ -244,10 +240,10 @@ def _linear_entry(
 
 def _convolution_entry(settings: BenchSettings, kind: str, p: float, data: str) -> _Entry:
     make, linear, convolution = _maker(kind), settings.linear, settings.convolution
-    rival = _Rival("the linear op", workloads.engine(p), linear, TIME, OVER_LINEAR)
+    rival = _Rival("the linear op", races.engine(p), linear, TIME, OVER_LINEAR)
     flat = make(rival.operation, linear, settings.threads)
     contenders = {
-        "engine": make(workloads.engine_convolution(p, convolution.padding), convolution, settings.threads),
+        "engine": make(races.engine_convolution(p, convolution.padding), convolution, settings.threads),
         rival.name: dataclasses.replace(flat, prepare=lambda _: flat.prepare(linear.draw(DATA[data]))),
     }
     _add_alone(contenders, ["engine"], settings.threads)
@@ -257,18 +253,18 @@ def _convolution_entry(settings: BenchSettings, kind: str, p: float, data: str) 
 
 def _growth_race(settings: BenchSettings, kind: str, p: float, data: str) -> _GrowthEntry:
     make, base = _maker(kind), settings.growth_base
-    contenders = {"base": make(workloads.engine(p), base, settings.threads)}
+    contenders = {"base": make(races.engine(p), base, settings.threads)}
     for dimension in ("batch", "inputs", "outputs"):
         for factor in (2, 4):
             larger = dataclasses.replace(base, **{dimension: factor * getattr(base, dimension)})
-            contenders[f"{dimension[0].upper()} {factor}"] = make(workloads.engine(p), larger, settings.threads)
+            contenders[f"{dimension[0].upper()} {factor}"] = make(races.engine(p), larger, settings.threads)
     all_larger = Linear(4 * base.batch, 4 * base.inputs, 4 * base.outputs)
     race = Race(lambda: all_larger.draw(DATA[data]), contenders)
     return _GrowthEntry(kind, p, data, base, race)
 
 
 def _maker(kind: str) -> Callable[[Operation, Linear | Convolution, int], Contender]:
-    return workloads.training_step if kind == "training step" else workloads.forward
+    return races.training_step if kind == "training step" else races.forward
 
 
 def _alone(name: str) -> str:
@@ -288,7 +284,7 @@ def _name(p: float) -> str:
 def _why_no_compiler() -> str:
     """Why `torch.compile` does not work here; empty if it does."""
     try:
-        workloads.compiled(math.inf)(torch.rand(2, 3), torch.rand(4, 3))
+        races.compiled(math.inf)(torch.rand(2, 3), torch.rand(4, 3))
     except (RuntimeError, ImportError, OSError) as error:  # no C++ compiler, no Python headers, ...
         return str(error).splitlines()[0]
     return ""

@@ -1,4 +1,4 @@
-"""Where the time of a training step goes: `linfdist bench --training`."""
+"""Where the time of a training step goes: `python -m benchmarks.training`."""
 
 import math
 import statistics
@@ -9,13 +9,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from rich.console import RenderableType
+from rich.console import Console, RenderableType
 from rich.table import Table
 
 from linfdist import data, recipes
 from linfdist.ops.backends import native
 from linfdist.training import Trainer
 from linfdist.training.schedule import State
+
+from . import parse, parser
 
 KERNELS = ("inf_dist", "inf_dist_argmax", "inf_dist_backward", "p_dist", "p_dist_backward")
 RECIPE, SETTINGS = "mnist", ("width=1024", "batch_size=512")
@@ -93,3 +95,8 @@ def terminal(splits: list[Split]) -> RenderableType:
         times = (f"{1e3 * value:.1f} ms" for value in (split.step, split.kernels, split.data, split.optimiser))
         table.add_row(f"{split.p:g}", *times, f"{split.outside:.1f} %", f"{TARGETS[split.p]:g} %")
     return table
+
+
+if __name__ == "__main__":
+    given = parse(parser(__doc__))
+    Console().print(terminal(measure(steps=4 if given.quick else 12)))

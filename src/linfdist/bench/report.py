@@ -1,21 +1,158 @@
-"""The results as tables for the terminal."""
+"""What a run of the benchmark found: its JSON file, and its tables for the terminal."""
+
+import dataclasses
+import json
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
 
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from .results import Growth, Mark, RaceRow, Report, Target
-from .suite import AS_SPECIFIED, NOTHING_TO_PRUNE
+from ..files import write_atomically
+from ..machine import Machine
 
+SCHEMA = 1
+# Uniform pixels against normal weights: the maximum lies among the few largest weights of a row, and the engine
+# proves that the others never count and leaves them out. On wide data no weight can be left out.
+AS_SPECIFIED, NOTHING_TO_PRUNE = "as specified", "nothing to prune"
+
+Mark = Literal["goal", "floor", "missed", ""]
 COLOURS: dict[Mark, str] = {"goal": "green", "floor": "yellow", "missed": "red", "": ""}
 
-DATA = {
+DATA_IN_WORDS = {
     AS_SPECIFIED: "x uniform in [0, 1] and w standard normal: the engine proves that most weights cannot matter for "
     "any row of the batch, and leaves them out (at p = ∞ the results keep their bits; at finite p what is left out is "
     "below 2⁻³² of the largest term)",
     NOTHING_TO_PRUNE: "x = 3 · standard normal, where every weight counts",
 }
+
+
+@dataclass(frozen=True)
+class Quartiles:
+    """The median and the quartiles of a sample."""
+
+    median: float
+    lower: float
+    upper: float
+
+    @staticmethod
+    def of(sample: list[float]) -> "Quartiles":
+        if len(sample) == 1:
+            return Quartiles(sample[0], sample[0], sample[0])
+        lower, median, upper = statistics.quantiles(sample, n=4, method="inclusive")
+        return Quartiles(median, lower, upper)
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a ratio must reach (`floor`) and should reach (`goal`); which way is better follows from the two."""
+
+    floor: float
+    goal: float
+
+    @property
+    def higher_is_better(self) -> bool:
+        return self.goal > self.floor
+
+    def mark(self, ratio: float) -> Mark:
+        for mark, bound in (("goal", self.goal), ("floor", self.floor)):
+            if ratio >= bound if self.higher_is_better else ratio <= bound:
+                return mark  # type: ignore[return-value]
+        return "missed"
+
+
+@dataclass(frozen=True)
+class RaceRow:
+    """The engine against one rival, per element, as a ratio whose meaning `measure` states."""
+
+    operation: str
+    p: str
+    data: str
+    problem: str
+    rival: str
+    rival_problem: str
+    measure: str
+    repetitions: int
+    engine_ms: Quartiles
+    rival_ms: Quartiles
+    ratio: Quartiles
+    target: Target | None
+    mark: Mark
+    threads_ratio: Quartiles | None  # time on 1 thread over time on all: None where it was not measured
+    threads_target: Target | None
+    threads_mark: Mark
+    rival_threads_ratio: Quartiles | None
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Time per element of a problem over that of the smallest one: 1 means that the time grows with the work."""
+
+    operation: str
+    p: str
+    data: str
+    base: str
+    dimension: str
+    factor: int
+    repetitions: int
+    ratio: Quartiles
+
+
+@dataclass(frozen=True)
+class Report:
+    """`load`: busy cores before the run (None if unknown); `skipped`: what did not run, and why."""
+
+    date: str  # ISO 8601, UTC
+    machine: Machine
+    load: float | None
+    settings: dict[str, Any]
+    rows: list[RaceRow]
+    growth: list[Growth]
+    skipped: dict[str, str]
+
+    def write(self, file: Path) -> None:
+        """Write a readable JSON file: either all of it or, if something fails, nothing."""
+        content = {"schema": SCHEMA, **_rounded(dataclasses.asdict(self))}
+        write_atomically(file, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+    @staticmethod
+    def read(file: Path) -> "Report":
+        content = json.loads(file.read_text(encoding="utf-8"))
+        if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+            raise ValueError(
+                f"{file} is not a benchmark result of schema {SCHEMA}: measure again with `linfdist bench`"
+            )
+        return Report(
+            date=content["date"],
+            machine=Machine(**content["machine"]),
+            load=content["load"],
+            settings=content["settings"],
+            rows=[_row(row) for row in content["rows"]],
+            growth=[Growth(**{**growth, "ratio": Quartiles(**growth["ratio"])}) for growth in content["growth"]],
+            skipped=content["skipped"],
+        )
+
+
+def _row(content: dict[str, Any]) -> RaceRow:
+    fields: dict[str, Any] = {}
+    for name, value in content.items():
+        if isinstance(value, dict):
+            value = Target(**value) if name.endswith("target") else Quartiles(**value)
+        fields[name] = value
+    return RaceRow(**fields)
+
+
+def _rounded(content: Any) -> Any:
+    """Five significant digits: more would be noise."""
+    if isinstance(content, dict):
+        return {key: _rounded(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_rounded(value) for value in content]
+    return float(f"{content:.5g}") if isinstance(content, float) else content
 
 
 def terminal(report: Report) -> RenderableType:
@@ -27,7 +164,7 @@ def terminal(report: Report) -> RenderableType:
     sections: dict[str, list[RaceRow]] = {}
     for row in report.rows:
         sections.setdefault(f"{row.operation}: {row.measure} {row.rival}{note(row)}", []).append(row)
-    notes = [Text(f"{data}: {text}", style="dim") for data, text in DATA.items()]
+    notes = [Text(f"{data}: {text}", style="dim") for data, text in DATA_IN_WORDS.items()]
     notes += [Text(f"not measured: {name} ({reason})", style="yellow") for name, reason in report.skipped.items()]
     if report.load and report.load > 0.3:
         busy = (
@@ -46,14 +183,14 @@ def _speed_table(title: str, rows: list[RaceRow], threads: int) -> Table:
     table = _table(title[0].upper() + title[1:])
     table.add_column("")
     table.add_column("floor, goal", justify="right")
-    for data in DATA:
+    for data in DATA_IN_WORDS:
         table.add_column("ms", justify="right", style="dim", no_wrap=True)
         table.add_column(data, justify="right", min_width=13, overflow="fold")
         table.add_column(f"1→{threads}", justify="right")
     for pair in pairs(rows):
         row = next(iter(pair.values()))
         cells: list[Text] = []
-        for data in DATA:
+        for data in DATA_IN_WORDS:
             cells += _cells(pair[data]) if data in pair else [Text(), Text(), Text()]
         table.add_row(f"p = {row.p}", ", ".join(filter(None, bounds(row.target))), *cells)
     return table

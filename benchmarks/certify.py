@@ -1,4 +1,4 @@
-"""What certificates and attacks cost: `linfdist bench --certify`."""
+"""What certificates and attacks cost: `python -m benchmarks.certify`."""
 
 import math
 import time
@@ -6,19 +6,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from torch import Tensor
 
 from linfdist import data, recipes
 from linfdist.attacks import attack
+from linfdist.bench.races import undisturbed
 from linfdist.certificates import Certifier, certify
 from linfdist.certificates.chunks import rows_at_once
 from linfdist.eps import parse_eps
 from linfdist.models import DistNet, PixelNet
 from linfdist.training import Trainer
 
-from .timing import Ratio, cost, seconds_by_turn, undisturbed
+from . import Ratio, cost, parse, parser, seconds_by_turn
 
 RECIPE, SETTINGS = "mnist", ("width=1024", "batch_size=512")
 FORWARD, STEP = "a forward pass", "a training step, p = ∞"
@@ -143,3 +144,8 @@ def terminal(costs: list[Ratio], large: Large | None) -> RenderableType:
         f"margin of {large.images} images, width {WIDTH}, depth {DEPTH}: {large.seconds:.1f} s, "
         f"{memory} (at most {LARGE_MEMORY} MB)",
     )
+
+
+if __name__ == "__main__":
+    given = parse(parser(__doc__))
+    Console().print(terminal(measure(turns=3 if given.quick else 7), None if given.quick else measure_large()))

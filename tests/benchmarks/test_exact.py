@@ -1,17 +1,17 @@
-"""`linfdist bench --exact`: every figure is measured, and what is raced computes the same."""
+"""`python -m benchmarks.exact`: every figure is measured, and what is raced computes the same."""
+
+import io
 
 import pytest
 import torch
-from typer.testing import CliRunner
+from rich.console import Console
 
-from linfdist.bench import exact as bench
-from linfdist.cli import app
+from benchmarks import exact as bench
 from linfdist.exact import freeze
 from linfdist.models import DistNetMLP
-from linfdist.models import save as save_model
 
-from .averages import EVERYTHING
-from .nets import random_net
+from ..exact.averages import EVERYTHING
+from ..exact.nets import random_net
 
 
 def test_a_race_of_the_same_function(trained):
@@ -56,23 +56,10 @@ def test_ratios_are_formed_within_a_turn():
     assert (speed.milliseconds, speed.ratio) == (10_000, 3)
 
 
-def test_command(trained, monkeypatch):
-    monkeypatch.setenv("LINFDIST_DATA", str(trained.data_dir))
-    monkeypatch.setenv("COLUMNS", "200")
-    done = CliRunner().invoke(app, ["bench", "--exact", str(trained.run), "--quick", "--threads", "1"])
-    assert done.exit_code == 0, done.output
-    assert f"digits test, {len(trained.images)} images, 1 threads" in done.output
+def test_the_table_says_it_all(trained):
+    console = Console(width=200, file=io.StringIO())
+    console.print(bench.terminal(bench.measure(trained.network, trained.images, turns=1), "digits test"))
+    text = console.file.getvalue()
+    assert f"digits test, {len(trained.images)} images" in text
     for what in ("int16, dense", "int16, pruned", "nothing to prune", "exact, one image", "times smaller than"):
-        assert what in done.output
-
-
-def test_refusals(tmp_path):
-    """No such file; no recipe that names the images."""
-    save_model(random_net(0), tmp_path / "plain.safetensors", {})
-    for name, complaint in (
-        ("nothing", "nothing"),
-        ("plain.safetensors", "recipe"),
-    ):
-        done = CliRunner().invoke(app, ["bench", "--exact", str(tmp_path / name)], env={"COLUMNS": "200"})
-        assert done.exit_code == 2
-        assert complaint in done.output
+        assert what in text

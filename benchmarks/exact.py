@@ -1,4 +1,4 @@
-"""What integers gain: `linfdist bench --exact MODEL`."""
+"""What integers gain: `python -m benchmarks.exact NETWORK`."""
 
 import statistics
 import tempfile
@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from torch import Tensor
 
-from linfdist import exact
+import linfdist as ld
+from linfdist import data, exact, zoo
+from linfdist.bench.races import undisturbed
 from linfdist.certificates.chunks import rows_at_once
 from linfdist.exact.freeze import to_grid
 from linfdist.exact.network import FrozenLayer
@@ -18,7 +20,7 @@ from linfdist.models import PixelNet
 from linfdist.ops.dist import dist
 from linfdist.ops.exact import dense
 
-from .timing import Ratio, gain, seconds_by_turn, undisturbed
+from . import Ratio, gain, parse, parser, seconds_by_turn
 
 SIDE, ROWS = 512, 2048  # of the layer with nothing to prune
 RANGE = 2**14  # its values lie within ±RANGE, so that all differences fit int16
@@ -136,3 +138,15 @@ def terminal(gains: Gains, title: str) -> RenderableType:
         f"weights kept: {100 * gains.kept:.1f} %. File: {gains.exact_bytes:,} bytes, "
         f"{gains.float_bytes / gains.exact_bytes:.1f} times smaller than {gains.float_bytes:,} (at least {SMALLER:g})",
     )
+
+
+if __name__ == "__main__":
+    options = parser(__doc__)
+    options.add_argument("network", choices=zoo.names(), help="of the zoo; on the test images of its data set")
+    given = parse(options)
+    name = zoo.card(given.network).data
+    network = ld.load(given.network)
+    if not isinstance(network, PixelNet):
+        options.error(f"{given.network} is not a float network")
+    gains = measure(network, data.load(name, split="test").images, turns=5 if given.quick else 15)
+    Console().print(terminal(gains, f"{given.network}, {name} test"))

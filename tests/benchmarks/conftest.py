@@ -1,0 +1,1 @@
+from ..exact.conftest import trained  # noqa: F401
