@@ -1,4 +1,4 @@
-"""What all tests share: one seed, one hypothesis profile, a backend to run on."""
+"""What all tests share: one seed, one hypothesis profile, which cases run, a backend to run on."""
 
 import os
 import signal
@@ -14,6 +14,8 @@ from hypothesis import settings
 from linfdist import data
 from linfdist.ops.select import BACKENDS
 
+from .covering import covering
+
 # Triton's kernels run in its interpreter, on the CPU. Triton reads this when it is imported; 0 leaves them to a GPU.
 os.environ.setdefault("TRITON_INTERPRET", "1")
 
@@ -24,25 +26,35 @@ os.environ.setdefault("TORCHINDUCTOR_FORCE_DISABLE_CACHES", "1")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-settings.register_profile("repeatable", derandomize=True, deadline=None, database=None, max_examples=40)
-settings.load_profile("repeatable")
+# "nightly": every combination of parameters and more examples, for the workflow that runs at night.
+NIGHTLY = os.environ.get("LINFDIST_TEST_PROFILE") == "nightly"
+settings.register_profile("repeatable", derandomize=True, deadline=None, database=None, max_examples=15)
+settings.register_profile("nightly", parent=settings.get_profile("repeatable"), max_examples=100)
+settings.load_profile("nightly" if NIGHTLY else "repeatable")
 
-
+MOST_COMBINATIONS = 24
 INTERPRETED_CASES = 1
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of each test, Triton's interpreter runs one case, always the same: it takes a second or two.
+    """Leave out cases of tests that have many: what is left is always the same.
 
-    It runs all but those marked `compiled` if LINFDIST_TEST_INTERPRETER=all.
+    Of a test with more than MOST_COMBINATIONS combinations of parameters, some are run in which every pair of values
+    meets; all of them at night. Of each test, Triton's interpreter runs one case, as it takes a second or two; all but
+    those marked `compiled` if LINFDIST_TEST_INTERPRETER=all.
     """
     cases: defaultdict[tuple[object, str], list[pytest.Item]] = defaultdict(list)
+    interpreted: defaultdict[tuple[object, str], list[pytest.Item]] = defaultdict(list)
     for item in items:
-        if getattr(item, "callspec", None) and item.callspec.params.get("backend") == "triton":
-            cases[item.module, item.originalname].append(item)
+        if getattr(item, "callspec", None):
+            by_triton = item.callspec.params.get("backend") == "triton"
+            (interpreted if by_triton else cases)[item.module, item.originalname].append(item)
     left_out = set()
     for found in cases.values():
+        if len(found) > MOST_COMBINATIONS and not NIGHTLY:
+            left_out |= set(found) - {found[k] for k in covering([_values(item) for item in found])}
+    for found in interpreted.values():
         kept = found
         if os.environ.get("LINFDIST_TEST_INTERPRETER") != "all":
             kept = Random(found[0].originalname).sample(found, min(INTERPRETED_CASES, len(found)))
@@ -51,6 +63,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out |= set(found) - set(kept)
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
+
+
+def _values(item: pytest.Item) -> dict[str, int]:
+    """What tells the values of a case's parameters apart: cases that share one have the same object."""
+    return {name: id(value) for name, value in item.callspec.params.items()}
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from linfdist.certificates.box import ball
@@ -17,6 +17,7 @@ from .nets import head_net, images, random_net
 
 
 @given(x=st.floats(0, 1, width=32), eps=st.fractions(0, 1), single=st.booleans())
+@example(x=1 - 2.0**-24, eps=1 - Fraction(7, 2**26), single=True)  # eps to nearest would leave out 3 · 2^-26
 def test_the_ball_holds_every_float_within_eps(x, eps, single):
     """The last floats on either side are in, in exact arithmetic, and the box is no wider than eps rounded up."""
     dtype = torch.float32 if single else torch.float64
