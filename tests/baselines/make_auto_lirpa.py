@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from linfdist.certificates.box import ball
+from linfdist.bounds.interval import ball
 
 from .nets import cnn, mlp, pixels
 

@@ -5,15 +5,16 @@ import torch
 from torch.nn.functional import cross_entropy
 
 import linfdist as ld
-from linfdist.baselines.margins import Bounds, intervals
 from linfdist.baselines.methods import CAP, PVT
 from linfdist.baselines.methods.pvt import by_duals
 from linfdist.baselines.parallel import by_parallel_lines
 from linfdist.baselines.plan import Stage
-from linfdist.certificates.box import ball
-from linfdist.certificates.linear import LinearBounds
+from linfdist.bounds import LinearBounds
+from linfdist.bounds.forms import Forms
+from linfdist.bounds.interval import ball, boxes, nonlinear
+from linfdist.bounds.training import Bounds
 from linfdist.certificates.prover import CONTAINED
-from linfdist.nn import Box, Forms
+from linfdist.nn import Box
 
 from .nets import cnn, inside, mlp, pixels, trained
 
@@ -40,11 +41,11 @@ def started(net, seed, scale):
 def test_boxes_by_parallel_lines_hold_what_is_computed_and_are_those_of_fast_lin(make):
     net = make(1)
     _, box = around(net)
-    boxes, plain = by_parallel_lines(net.body, box), intervals(net.body, box)
+    found, plain = by_parallel_lines(net.body, box), boxes(net.body, box, slack=False)
     values = inside(*box, 200, torch.Generator().manual_seed(0))
-    bends = [k for k, layer in enumerate(net.body) if layer.bends]
+    bends = [k for k, layer in enumerate(net.body) if nonlinear(layer)]
     for k, layer in enumerate(net.body):
-        assert ((boxes[k].lower - 1e-4 <= values) & (values <= boxes[k].upper + 1e-4)).all()
+        assert ((found[k].lower - 1e-4 <= values) & (values <= found[k].upper + 1e-4)).all()
         values = layer(values)
     second = bends[1]  # of the boxes by lines, the only one that no other one is made from
     proved = LinearBounds(net, through=True, parallel=True)._boxes(box, through=True)[second]
@@ -52,9 +53,9 @@ def test_boxes_by_parallel_lines_hold_what_is_computed_and_are_those_of_fast_lin
     assert mixed.any()
     for end, side, best in ((0, -1, torch.maximum), (1, 1, torch.minimum)):
         torch.testing.assert_close(
-            proved[end][mixed], best(boxes[second][end], plain[second][end])[mixed], atol=1e-3, rtol=1e-3
+            proved[end][mixed], best(found[second][end], plain[second][end])[mixed], atol=1e-3, rtol=1e-3
         )
-        assert (side * (plain[second][end] - boxes[second][end])[mixed] > 1e-3).any()  # lines are worth their time
+        assert (side * (plain[second][end] - found[second][end])[mixed] > 1e-3).any()  # lines are worth their time
 
 
 @torch.no_grad()
@@ -62,7 +63,7 @@ def test_projections_estimate_the_same_boxes_and_more_of_them_do_it_better():
     net = cnn(1)
     _, box = around(net)
     exact, off = by_parallel_lines(net.body, box), []
-    last = [k for k, layer in enumerate(net.body) if layer.bends][-1]
+    last = [k for k, layer in enumerate(net.body) if nonlinear(layer)][-1]
     for draws in (9, 2001):
         found = by_parallel_lines(net.body, box, draws, torch.Generator().manual_seed(0))
         width, true = (each[last].upper - each[last].lower for each in (found, exact))

@@ -7,12 +7,13 @@ from torch.nn.functional import cross_entropy
 import linfdist as ld
 from linfdist.baselines import Plan, train
 from linfdist.baselines.latent import Latent
-from linfdist.baselines.margins import Bounds
 from linfdist.baselines.methods import COLT, IBP, DiffAI
 from linfdist.baselines.plan import Stage
+from linfdist.bounds.interval import boxes, nonlinear
+from linfdist.bounds.training import Bounds
+from linfdist.bounds.zonotope import reach_of, zonotope_and_box, zonotope_of
 from linfdist.models import DistNet
 from linfdist.nn import Box, Stack
-from linfdist.nn.zonotopes import reach_of, zonotope_of
 
 from .nets import cnn, mlp, pixels
 from .test_train import digits, fresh, trained
@@ -21,7 +22,7 @@ from .test_train import digits, fresh, trained
 def after(net, bends):
     """The layers up to a bend, as a stack of their own."""
     layers = list(net.body)
-    places = [place for place, layer in enumerate(layers) if layer.bends]
+    places = [place for place, layer in enumerate(layers) if nonlinear(layer)]
     return Stack(*layers[: places[bends - 1] + 1]).eval()
 
 
@@ -40,9 +41,9 @@ def test_estimated_bounds_are_near_those_of_the_zonotope(make):
     box = Box((x - eps).clamp(min=0.0), (x + eps).clamp(max=1.0))
     for bends in (1, 2):
         latent = pushed(net, x, eps, bends)
-        zonotope, _ = after(net, bends).zonotope_and_box(zonotope_of(box, 10**6, torch.float32), box, bare=True)
+        zonotope, _ = zonotope_and_box(after(net, bends), zonotope_of(box, 10**6, torch.float32), box, slack=False)
         torch.testing.assert_close(latent.zonotope.centre, zonotope.centre, atol=0.1, rtol=0.1)
-        estimated = latent.zonotope.terms.abs().median(dim=1).values.sum()
+        estimated = latent.zonotope.generators.abs().median(dim=1).values.sum()
         assert 0.85 < estimated / reach_of(zonotope).sum() < 1.15
         inner = latent.point([torch.ones_like(x), *(torch.ones_like(slope) for slope, _ in latent.bands)])
         if bends == 1:  # where bounds are not estimated, every point is one of the zonotope
@@ -52,7 +53,7 @@ def test_estimated_bounds_are_near_those_of_the_zonotope(make):
     generator = torch.Generator().manual_seed(0)
     first = Latent(net, x, eps, 3, generator).next_bounds()
     assert torch.equal(generator.get_state(), torch.Generator().manual_seed(0).get_state())  # nothing to draw yet
-    torch.testing.assert_close(first, Stack(*list(after(net, 1))[:-1]).bare_box(box))
+    torch.testing.assert_close(first, boxes(list(after(net, 1))[:-1], box, slack=False)[-1])
 
 
 def test_images_are_points_of_every_region_and_attacks_find_worse_ones():
@@ -159,7 +160,7 @@ def test_what_makes_no_sense_is_refused():
         with pytest.raises(ValueError, match=what):
             make()
     straight = mlp(0)
-    straight.body = Stack(*(layer for layer in straight.body if not layer.bends))
+    straight.body = Stack(*(layer for layer in straight.body if not nonlinear(layer)))
     for net, what in (
         (DistNet((1, 3, 3), 4, 5, 2, [0.3], 0.3), "its part DistLinear has none of the bounds"),
         (straight, "no bend in ReLUNet"),

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from linfdist.baselines import Conv2d, Linear, ReLU, ReLUNet, Scores, sized
 from linfdist.baselines.networks import SIZES
-from linfdist.nn import Box, Forms, Normalize, Stack
-from linfdist.nn.forms import lowest
+from linfdist.bounds import Forms, bare_box, pull_back
+from linfdist.bounds.forms import lowest
+from linfdist.nn import Box, Normalize, Stack
 
 from ..nn.flushing import flushing
 from .nets import inside
@@ -62,7 +63,7 @@ def test_without_the_slack_some_order_escapes():
     torch.manual_seed(0)
     layer, x = Linear(64, 40).eval(), 1000 * torch.randn(1, 64)
     layer.weight[:, 32:], x[:, 32:] = -layer.weight[:, :32], x[:, :32] + 0.001
-    bare = layer.double().bare_box(Box(x.double(), x.double()))
+    bare = bare_box(layer.double(), Box(x.double(), x.double()))
     layer.float()
     sound = layer.forward_box(Box(x, x))
     escaped = 0
@@ -71,7 +72,7 @@ def test_without_the_slack_some_order_escapes():
         escaped += int(((computed < bare.lower - 1e-6) | (computed > bare.upper + 1e-6)).sum())
         assert ((sound.lower <= computed) & (computed <= sound.upper)).all()
         forms = Forms(torch.eye(40).double(), torch.zeros(40).double(), torch.zeros(40, dtype=torch.int64))
-        assert (lowest(layer.pull_back(forms, Box(x, x)), Box(x, x)) <= computed[0]).all()
+        assert (lowest(pull_back(layer, forms, Box(x, x)), Box(x, x)) <= computed[0]).all()
     assert escaped > 60  # or this test shows nothing
 
 
@@ -120,7 +121,7 @@ def test_forms_that_are_pulled_back_stay_below(kind, seed, scale, parallel, flus
     box = Box(lower, lower + scale * torch.rand_like(lower) * torch.randint(2, lower.shape))
     weight = torch.randn(4, *after, dtype=torch.float64)
     forms = Forms(weight, torch.randn(4, dtype=torch.float64) * scale, torch.zeros(4, dtype=torch.int64), parallel)
-    pulled = layer.pull_back(forms, box)
+    pulled = pull_back(layer, forms, box)
     x = inside(*box, 6, torch.Generator().manual_seed(seed))
     with flushing(flush):
         y = layer(x)
@@ -140,9 +141,9 @@ def test_bounds_that_are_not_finite_prove_nothing():
     forms = Forms(torch.ones(1, 2).double(), torch.zeros(1).double(), torch.tensor([0]))
     for bad in (torch.nan, torch.inf, -torch.inf):
         box = Box(torch.tensor([[bad, -1.0]]), torch.tensor([[bad, 1.0]]))
-        assert not lowest(ReLU().pull_back(forms, box), box) > -torch.inf
+        assert not lowest(pull_back(ReLU(), forms, box), box) > -torch.inf
         layer = Linear(2, 2).eval()
-        assert not lowest(layer.pull_back(forms, box), box) > -torch.inf
+        assert not lowest(pull_back(layer, forms, box), box) > -torch.inf
     huge = torch.tensor([[3e38, 3e38]])
     assert layer.forward_box(Box(huge, huge)).lower.isnan().all()
 

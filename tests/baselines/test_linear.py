@@ -9,11 +9,9 @@ from hypothesis import strategies as st
 
 import linfdist as ld
 from linfdist.baselines import ReLUNet
-from linfdist.bounds import margins
-from linfdist.certificates import linear
-from linfdist.certificates.box import ball
-from linfdist.certificates.linear import LinearBounds
-from linfdist.certificates.windows import windows_of
+from linfdist.bounds import LinearBounds, linear, margins
+from linfdist.bounds.interval import ball, nonlinear
+from linfdist.bounds.windows import windows_of
 from linfdist.models import DistNet
 from linfdist.nn import Box
 
@@ -24,7 +22,7 @@ SEEDS = st.integers(0, 10**6)
 
 
 def leads(net, way, box, best):
-    return LinearBounds(net, *WAYS[way]).leads(box, best)
+    return LinearBounds(net, *WAYS[way]).margins(box, best)
 
 
 def by_intervals(net, box, best):
@@ -63,7 +61,7 @@ def relaxed(net, box, way, weight):
     values = variables(box.lower.flatten().double(), box.upper.flatten().double())
     for layer, inputs in zip(net.body, boxes, strict=False):
         low, high = (side.flatten().double() for side in inputs)
-        if layer.bends:
+        if nonlinear(layer):
             after = variables(low.relu(), high.relu())
             for x, y, a, b in zip(values, after, low.tolist(), high.tolist(), strict=True):
                 program.addConstr(y - x >= 0)
@@ -161,7 +159,7 @@ def test_bounds_beyond_all_measure_prove_nothing():
     for parameter in net.parameters():
         parameter.mul_(1e60)
     x = pixels(net, 2).double()
-    apart = LinearBounds(net, True).leads(Box(x, x), net(x).argmax(1))
+    apart = LinearBounds(net, True).margins(Box(x, x), net(x).argmax(1))
     assert not ((apart > -torch.inf) & (apart < torch.inf)).any()
 
 

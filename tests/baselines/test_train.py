@@ -9,12 +9,11 @@ from torch.nn.functional import cross_entropy
 
 import linfdist as ld
 from linfdist.baselines import METHODS, GroupSortNet, Plan, ReLUNet, SortNet, train
-from linfdist.baselines.margins import Bounds
 from linfdist.baselines.methods import IBP, MTLIBP, SABR, Adversarial
 from linfdist.baselines.plan import Stage
-from linfdist.bounds import margins
-from linfdist.certificates.box import ball
-from linfdist.certificates.linear import LinearBounds
+from linfdist.bounds import LinearBounds, margins
+from linfdist.bounds.interval import ball
+from linfdist.bounds.training import Bounds
 from linfdist.training import Diverged
 
 from .nets import cnn, inside, pixels
@@ -93,7 +92,7 @@ def test_bounds_of_training_are_those_of_certificates_without_slack():
         box = ball(x, torch.tensor(0.03).double())
         with torch.no_grad():
             y = net(x).argmax(1)
-            proved = margins(net.readout)(net.features_box(box), y, 0.0).lower, LinearBounds(net, False).leads(box, y)
+            proved = margins(net.readout)(net.features_box(box), y, 0.0).lower, LinearBounds(net, False).margins(box, y)
             for mode in (net.eval(), net.train()):
                 bounds = Bounds(mode, x, 0.03)
                 for bare, sound in zip((bounds.interval_margins(y), bounds.linear_margins(y)), proved, strict=True):

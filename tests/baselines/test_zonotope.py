@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import linfdist as ld
-from linfdist.certificates.box import ball
-from linfdist.certificates.zonotope import ZonotopeBounds
+from linfdist.bounds import Zonotope, ZonotopeBounds, forward_zonotope, pull_back, relaxation
+from linfdist.bounds.forms import forms_of, margin_weights
+from linfdist.bounds.interval import ball
+from linfdist.bounds.zonotope import lowest_over, zonotope_and_box, zonotope_of
 from linfdist.models import DistNet
-from linfdist.nn import Box, CenterCrop, DistLinear, Flatten, Stack, Zonotope
-from linfdist.nn.forms import forms_of, leads_of
-from linfdist.nn.zonotopes import lowest_over, zonotope_of
+from linfdist.nn import Box, CenterCrop, DistLinear, Flatten, Stack
 
 from ..nn.flushing import flushing
 from .nets import cnn, inside, mlp, pixels
@@ -41,7 +41,7 @@ def test_no_image_of_the_box_is_below_the_bounds(seed, convolutional, eps, doubl
     best = net(x).argmax(1)
     z = net(inside(*box, 64, torch.Generator().manual_seed(seed))).double()
     lowest = (z[:, best] - z).amin(0)
-    apart = bounds(net, room).leads(box, best)[0]
+    apart = bounds(net, room).margins(box, best)[0]
     others = torch.arange(net.classes) != best
     assert apart[best] == torch.inf
     assert (apart[others] <= lowest[others]).all()
@@ -72,15 +72,16 @@ def test_what_a_layer_computes_has_the_same_coefficients(kind, seed, scale, flus
     away = (x - centre - torch.einsum("pk,k...->p...", coefficients, terms[0])).abs().amax(0, keepdim=True)
     zonotope = Zonotope(centre, terms, 2 * away, count + 4)
     box = Box(x.amin(0, keepdim=True), x.amax(0, keepdim=True))
-    after_it = layer.forward_zonotope(zonotope, box)
+    after_it = forward_zonotope(layer, zonotope, box)
     assert tuple(after_it.centre.shape[1:]) == after
-    assert after_it.terms.shape[1] <= zonotope.room
-    fresh = after_it.terms[0, count:].abs().sum(0) if after_it.terms.shape[1] > count else torch.zeros(after).double()
-    assert ((after_it.terms[0, count:] != 0).flatten(1).sum(1) <= 1).all()
+    assert after_it.generators.shape[1] <= zonotope.room
+    added = after_it.generators[0, count:]
+    fresh = added.abs().sum(0) if len(added) else torch.zeros(after).double()
+    assert ((added != 0).flatten(1).sum(1) <= 1).all()
     with flushing(flush):
         y = layer(x)
-    rows = [side.flatten().tolist() for side in (after_it.centre[0], after_it.spread[0], fresh)]
-    old = after_it.terms[0, :count].flatten(1).tolist()
+    rows = [side.flatten().tolist() for side in (after_it.centre[0], after_it.radius[0], fresh)]
+    old = after_it.generators[0, :count].flatten(1).tolist()
     for point, own in zip(y, coefficients.tolist(), strict=True):
         for place, value in enumerate(point.flatten().tolist()):
             middle, spread, new = (Fraction(row[place]) for row in rows)
@@ -96,14 +97,14 @@ def test_without_intervals_they_are_the_bounds_of_fast_lin():
         best = net(x).argmax(1)
         for eps in (0.0, 0.02, 0.3):
             box = ball(x, torch.tensor(eps).double())
-            zonotope, features = net.body.zonotope_and_box(zonotope_of(box, 10**6, torch.float64), box)
+            zonotope, features = zonotope_and_box(net.body, zonotope_of(box, 10**6, torch.float64), box)
             row, other = torch.arange(3).repeat_interleave(net.classes), torch.arange(net.classes).repeat(3)
-            forms = forms_of(leads_of(best, row, other, net.classes, torch.float64), row)
-            apart = lowest_over(net.readout.pull_back(forms, features), zonotope).view(3, -1)
+            forms = forms_of(margin_weights(best, row, other, net.classes, torch.float64), row)
+            apart = lowest_over(pull_back(net.readout, forms, features), zonotope).view(3, -1)
             known = leads(net, "fast-lin", box, best)
             others = known < torch.inf
             torch.testing.assert_close(apart[others], known[others], atol=1e-3, rtol=1e-3)
-            assert (bounds(net).leads(box, best)[others] >= apart[others]).all()
+            assert (bounds(net).margins(box, best)[others] >= apart[others]).all()
             wide = net.features_box(box)
             assert (features.lower >= wide.lower).all()
             assert (features.upper <= wide.upper).all()
@@ -116,7 +117,7 @@ def test_the_linear_program_of_the_same_relaxation_is_at_least_as_tight():
         net = mlp(seed, hidden=(5, 4), shape=(1, 2, 2))
         x = pixels(net, 1, seed)
         box, best = ball(x, torch.tensor(0.15).double()), net(x).argmax(1)
-        apart = bounds(net).leads(box, best)[0]
+        apart = bounds(net).margins(box, best)[0]
         other = int((best + 1) % net.classes)
         weight = torch.zeros(net.classes).double()
         weight[best], weight[other] = 1.0, -1.0
@@ -128,12 +129,12 @@ def test_chunks_do_not_matter_and_fewer_terms_cost_tightness_alone():
     net = cnn(1)
     x = pixels(net, 5)
     box, best = ball(x, torch.tensor(0.02).double()), net(x).argmax(1)
-    whole = bounds(net).leads(box, best)
+    whole = bounds(net).margins(box, best)
     by_two = bounds(net)
     by_two.few = 2
     others = whole < torch.inf
-    torch.testing.assert_close(by_two.leads(box, best)[others], whole[others], atol=1e-9, rtol=1e-9)
-    hybrid = bounds(net, room=40).leads(box, best)
+    torch.testing.assert_close(by_two.margins(box, best)[others], whole[others], atol=1e-9, rtol=1e-9)
+    hybrid = bounds(net, room=40).margins(box, best)
     assert (hybrid[others] < whole[others]).float().mean() > 0.9
     assert (hybrid[others] > by_intervals(net, box, best)[others]).any()
 
@@ -146,8 +147,8 @@ def test_layers_without_zonotopes_are_named():
     net = DistNet((1, 3, 3), 4, 5, 2, [0.3], 0.3).eval()
     with pytest.raises(TypeError, match="does not map zonotopes"):
         ld.certify(net, torch.rand(2, 1, 3, 3), "0.1", method="zonotope")
-    with pytest.raises(TypeError, match="does not bend within a band"):
-        DistLinear(3, 3).band(Box(torch.zeros(1, 3), torch.ones(1, 3)))
+    with pytest.raises(TypeError, match="DistLinear has no linear relaxation"):
+        relaxation(DistLinear(3, 3), Box(torch.zeros(1, 3), torch.ones(1, 3)))
 
 
 @torch.no_grad()
@@ -157,18 +158,18 @@ def test_bounds_beyond_all_measure_prove_nothing():
         for parameter in net.parameters():
             parameter.mul_(factor)
         x = pixels(net, 2).double()
-        apart = bounds(net).leads(Box(x, x), net(x).argmax(1))
+        apart = bounds(net).margins(Box(x, x), net(x).argmax(1))
         assert not ((apart > -torch.inf) & (apart < torch.inf)).any()
     net, x = mlp(0), pixels(mlp(0), 2)
     best = net(x).argmax(1)
     for bad in (torch.nan, torch.inf):
         spoiled = x.clone()
         spoiled[0, 0, 1, 1] = bad
-        apart = bounds(net).leads(Box(x, spoiled), best)
+        apart = bounds(net).margins(Box(x, spoiled), best)
         assert not ((apart[0] > -torch.inf) & (apart[0] < torch.inf)).any()
         assert (apart[1] > -torch.inf).all()
     net.body.layers[2].weight[:] = 3e38
-    apart = bounds(net).leads(Box(x, x), best)
+    apart = bounds(net).margins(Box(x, x), best)
     assert not ((apart > -torch.inf) & (apart < torch.inf)).any()
 
 
@@ -183,7 +184,7 @@ def test_rounding_that_the_bounds_allow_for_happens():
     z, exact = net(x).double(), mlp(2, hidden=(6, 5)).double()
     exact.load_state_dict({name: each.double() for name, each in net.state_dict().items()})
     best = torch.zeros(40, dtype=torch.int64)
-    apart = bounds(net).leads(Box(x, x), best)
+    apart = bounds(net).margins(Box(x, x), best)
     assert (apart[:, 1:] <= (z[:, :1] - z)[:, 1:]).all()
     bare = exact(x.double())
     assert ((bare[:, :1] - bare)[:, 1:] > (z[:, :1] - z)[:, 1:]).any()  # exact bounds would be wrong

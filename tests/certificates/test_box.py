@@ -8,7 +8,7 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from linfdist.certificates.box import ball
+from linfdist.bounds.interval import ball
 from linfdist.eps import round_up
 from linfdist.nn import Box
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ..bounds.forms import BLOCK, OWN
 from ..nn import Box, LipschitzModule, Rounding
 from ..nn.base import Shape
-from ..nn.forms import BLOCK, OWN
 from ..nn.rounding import FLUSHED, gamma, largest, widened
 
 VARIANCE = 1e-5  # is added to variances

@@ -10,12 +10,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ..nn import Box, Forms, LipschitzModule, Rounding, Zonotope
-from ..nn.base import Shape, Windowed
-from ..nn.forms import OWN, lowered, times
+from ..bounds.forms import OWN, Forms, lowered, pull_back, times
+from ..bounds.interval import bare_box
+from ..bounds.windows import Windowed, windowed
+from ..bounds.zonotope import Zonotope, forward_zonotope, mapped, samples_at_once, size_of
+from ..nn import Box, LipschitzModule, Rounding
+from ..nn.base import Shape
 from ..nn.products import check_products
 from ..nn.rounding import FLUSHED, gamma, largest, widened
-from ..nn.zonotopes import mapped, samples_at_once, size_of
 
 
 class Affine(LipschitzModule):
@@ -46,7 +48,7 @@ class Affine(LipschitzModule):
 
     @property
     @abstractmethod
-    def spread_bias(self) -> Tensor:
+    def shaped_bias(self) -> Tensor:
         """The bias, broadcastable to outputs."""
 
     @property
@@ -61,49 +63,25 @@ class Affine(LipschitzModule):
         return float(rows.max()) * (1 + 2.0**-50 * (self.inputs + 2)) + self.inputs * self._tiny
 
     def forward(self, x: Tensor, p: float | Tensor = math.inf) -> Tensor:
-        return self.product(x, self.weight) + self.spread_bias
-
-    def bare_box(self, box: Box) -> Box:
-        """Middle and half width of the box, mapped on their own: W m + b ± |W| r (Gowal et al., 2018)."""
-        middle = self.product((box.lower + box.upper) / 2, self.weight) + self.spread_bias
-        reach = self.product((box.upper - box.lower) / 2, self.weight.abs())
-        return Box(middle - reach, middle + reach)
+        return self.product(x, self.weight) + self.shaped_bias
 
     def forward_box(self, box: Box) -> Box:
         """`bare_box` in float64, moved outwards by what rounding can do, here and in `forward`."""
-        dtype, weight, bias = box.lower.dtype, self.weight.double(), self.spread_bias.double()
+        dtype, weight, bias = box.lower.dtype, self.weight.double(), self.shaped_bias.double()
         lower, upper = box.lower.double(), box.upper.double()
         middle = self.product((lower + upper) / 2, weight) + bias
         reach = self.product((upper - lower) / 2, weight.abs())
-        size, executed = self._sizes(Box(lower, upper), torch.finfo(dtype))
+        size, executed = self.sizes(Box(lower, upper), torch.finfo(dtype))
         slack = executed + OWN * (self.inputs + 16) * size
         return widened(middle - reach, middle + reach, slack, dtype)
 
-    def pull_back(self, forms: Forms, box: Box) -> Forms:
-        dtype = forms.weight.dtype
-        weight, bias = self.weight.to(dtype), self.spread_bias.to(dtype)
-        with torch.no_grad():
-            size, executed = self._sizes(Box(box.lower.to(dtype), box.upper.to(dtype)), torch.finfo(box.lower.dtype))
-        pulled = self.transposed(forms.weight, weight, tuple(box.lower.shape[1:]))
-        return lowered(forms, pulled, times(forms, bias), size, executed)
-
-    def forward_zonotope(self, zonotope: Zonotope, box: Box) -> Zonotope:
-        dtype, shape = zonotope.centre.dtype, tuple(zonotope.centre.shape[1:])
-        weight, bias = self.weight.to(dtype), self.spread_bias.to(dtype)
-        with torch.no_grad():
-            furthest = size_of(zonotope)
-            size, executed = self._sizes(Box(-furthest, furthest), torch.finfo(box.lower.dtype))
-            slack = executed + OWN * (self.inputs + 64) * size
-        spread, few = self.product(zonotope.spread, weight.abs()), samples_at_once(self.elements(shape))
-        return mapped(zonotope, lambda x: self.product(x, weight), bias, spread, slack, few)
-
-    def _sizes(self, box: Box, precision: torch.finfo) -> tuple[Tensor, Tensor]:
+    def sizes(self, box: Box, precision: torch.finfo) -> tuple[Tensor, Tensor]:
         """(b, *output_shape) each: Σ|wᵢ xᵢ| + |b| over the box, and how far an executed output is from the exact one;
         NaN if it may overflow. The second has room for inputs outside of the box by what flushing can do to them.
         """
         weight = self.weight.detach().abs().to(box.lower.dtype)
         furthest = torch.maximum(box.lower.abs(), box.upper.abs())
-        size = self.product(furthest, weight) + self.spread_bias.detach().abs()
+        size = self.product(furthest, weight) + self.shaped_bias.detach().abs()
         around = furthest.flatten(1).amax(1).view(-1, *[1] * (size.dim() - 1))
         flushed = FLUSHED * precision.tiny * (1 + self.inputs * (weight.max() + around * 2.0**-30))
         executed = gamma(self.inputs + 2, precision.eps / 2) * size * (1 + 2.0**-20) + flushed
@@ -151,7 +129,7 @@ class Linear(Affine):
         return y @ weight
 
     @property
-    def spread_bias(self) -> Tensor:
+    def shaped_bias(self) -> Tensor:
         return self.bias
 
     def output_shape(self, shape: Shape) -> Shape:
@@ -194,13 +172,8 @@ class Conv2d(Affine):
         patches = weight.flatten(1).T @ y.flatten(2)  # (P, n, positions)
         return functional.fold(patches, shape[1:], self.kernel, padding=self.padding, stride=self.stride)
 
-    def windowed(self, shape: Shape) -> Windowed:
-        bare = copy.copy(self)  # with the same tensors
-        bare.padding = 0
-        return Windowed(bare, self.kernel, self.stride, (-self.padding, -self.padding))
-
     @property
-    def spread_bias(self) -> Tensor:
+    def shaped_bias(self) -> Tensor:
         return self.bias[:, None, None]
 
     def output_shape(self, shape: Shape) -> Shape:
@@ -220,3 +193,40 @@ class Conv2d(Affine):
     def extra_repr(self) -> str:
         channels = f"{self.weight.shape[1]}, {len(self.weight)}"
         return f"{channels}, kernel={self.kernel}, stride={self.stride}, padding={self.padding}"
+
+
+@bare_box.register(Linear, Conv2d)
+def _(layer: Affine, box: Box) -> Box:
+    """Middle and half width of the box, mapped on their own: W m + b ± |W| r (Gowal et al., 2018)."""
+    middle = layer.product((box.lower + box.upper) / 2, layer.weight) + layer.shaped_bias
+    reach = layer.product((box.upper - box.lower) / 2, layer.weight.abs())
+    return Box(middle - reach, middle + reach)
+
+
+@pull_back.register(Linear, Conv2d)
+def _(layer: Affine, forms: Forms, box: Box) -> Forms:
+    dtype = forms.weight.dtype
+    weight, bias = layer.weight.to(dtype), layer.shaped_bias.to(dtype)
+    with torch.no_grad():
+        size, executed = layer.sizes(Box(box.lower.to(dtype), box.upper.to(dtype)), torch.finfo(box.lower.dtype))
+    pulled = layer.transposed(forms.weight, weight, tuple(box.lower.shape[1:]))
+    return lowered(forms, pulled, times(forms, bias), size, executed)
+
+
+@forward_zonotope.register(Linear, Conv2d)
+def _(layer: Affine, zonotope: Zonotope, box: Box) -> Zonotope:
+    dtype, shape = zonotope.centre.dtype, tuple(zonotope.centre.shape[1:])
+    weight, bias = layer.weight.to(dtype), layer.shaped_bias.to(dtype)
+    with torch.no_grad():
+        furthest = size_of(zonotope)
+        size, executed = layer.sizes(Box(-furthest, furthest), torch.finfo(box.lower.dtype))
+        slack = executed + OWN * (layer.inputs + 64) * size
+    radius, few = layer.product(zonotope.radius, weight.abs()), samples_at_once(layer.elements(shape))
+    return mapped(zonotope, lambda x: layer.product(x, weight), bias, radius, slack, few)
+
+
+@windowed.register(Conv2d)
+def _(layer: Conv2d, shape: Shape) -> Windowed:
+    bare = copy.copy(layer)  # with the same tensors
+    bare.padding = 0
+    return Windowed(bare, layer.kernel, layer.stride, (-layer.padding, -layer.padding))

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from ..bounds.interval import bare_ball, bare_box, nonlinear, relaxation
+from ..bounds.zonotope import Zonotope, forward_zonotope
 from ..models import PixelNet
-from ..nn import Box, LipschitzModule, Zonotope
+from ..nn import Box, LipschitzModule
 from .cauchy import cauchy
 
 STEP = 0.25  # of an attack, in error coefficients
@@ -24,12 +26,15 @@ class Latent:
         """x (B, C, H, W): the ball of radius eps around each, within [0, 1]; count: how many random combinations."""
         self.network, self.generator, self.count = network, generator, count
         self.layers = list(network.body)
-        self.places = [0, *(place + 1 for place, layer in enumerate(self.layers) if layer.bends)]  # after each bend
-        self.box = Box((x - eps).clamp(min=0.0), (x + eps).clamp(max=1.0))
+        self.places = [
+            0,
+            *(place + 1 for place, layer in enumerate(self.layers) if nonlinear(layer)),
+        ]  # after each
+        self.box = bare_ball(x, eps)
         self.centre, self.reach = (self.box.upper + self.box.lower) / 2, (self.box.upper - self.box.lower) / 2
         self.bands: list[tuple[Tensor, Tensor]] = []
         none = x.new_empty(len(x), 0, *x.shape[1:])
-        self.zonotope = Zonotope(self.centre, none, torch.zeros_like(x), count)  # combinations are its error terms
+        self.zonotope = Zonotope(self.centre, none, torch.zeros_like(x), count)  # combinations are its generators
 
     def next_bounds(self) -> Box:
         """Estimate bounds of what the next layer that bends is given; at the first one, they are exact."""
@@ -39,13 +44,13 @@ class Latent:
     def bend(self) -> None:
         """Push the zonotopes to the next bend and through it."""
         if not self.bands:  # only now: who freezes no layer has no use for these draws
-            self.zonotope = self.zonotope._replace(terms=self.reach[:, None] * self._combinations(self.reach))
+            self.zonotope = self.zonotope._replace(generators=self.reach[:, None] * self._combinations(self.reach))
         pushed, layer = self._pushed(), self.layers[self.places[len(self.bands) + 1] - 1]
         box = self._bounds(pushed)
-        slope, height = layer.band(box)
-        terms = slope[:, None] * pushed.terms + (height / 2)[:, None] * self._combinations(height)
-        self.zonotope = pushed._replace(centre=slope * pushed.centre + height / 2, terms=terms)
-        self.box = layer.bare_box(box)
+        slope, height = relaxation(layer, box)
+        generators = slope[:, None] * pushed.generators + (height / 2)[:, None] * self._combinations(height)
+        self.zonotope = pushed._replace(centre=slope * pushed.centre + height / 2, generators=generators)
+        self.box = bare_box(layer, box)
         self.bands.append((slope, height))
 
     def _between(self) -> list[LipschitzModule]:
@@ -56,14 +61,14 @@ class Latent:
         """The zonotopes at the next bend."""
         zonotope, box = self.zonotope, self.box
         for layer in self._between():
-            zonotope, box = layer.forward_zonotope(zonotope, box), layer.bare_box(box)
+            zonotope, box = forward_zonotope(layer, zonotope, box), bare_box(layer, box)
         return zonotope
 
     def _intervals(self) -> Box:
         """The boxes at the next bend."""
         box = self.box
         for layer in self._between():
-            box = layer.bare_box(box)
+            box = bare_box(layer, box)
         return box
 
     def _bounds(self, pushed: Zonotope) -> Box:
@@ -71,7 +76,7 @@ class Latent:
         box = self._intervals()
         if not self.bands:
             return box
-        reach = pushed.terms.abs().median(dim=1).values
+        reach = pushed.generators.abs().median(dim=1).values
         lower, upper = pushed.centre - reach, pushed.centre + reach
         return Box(torch.maximum(box.lower, lower), torch.minimum(box.upper, upper))
 
@@ -79,7 +84,7 @@ class Latent:
         """The points with these coefficients in [−1, 1], for the pixels and for as many bends as there are more."""
         point = self.centre + self.reach * errors[0]
         for place, layer in enumerate(self.layers[: self.places[len(errors) - 1]]):
-            if layer.bends:
+            if nonlinear(layer):
                 bend = self.places.index(place + 1)
                 slope, height = self.bands[bend - 1]
                 point = slope * point + height / 2 * (1 + errors[bend])

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from ..bounds.interval import bare_box, nonlinear, relaxation
 from ..nn import Box, Stack
 from .cauchy import cauchy
 
@@ -19,24 +20,24 @@ def by_parallel_lines(body: Stack, pixels: Box, draws: int = 0, generator: torch
 
     The box of the first ReLU is that of intervals, which is exact; boxes of other layers follow by intervals too.
     """
-    found, bent = [pixels], False
+    found, seen = [pixels], False
     middle, reach = (pixels.lower + pixels.upper) / 2, (pixels.upper - pixels.lower) / 2
     unknowns = _unknowns(reach, draws, generator)
     for layer in body:
-        if layer.bends:
-            if bent:
+        if nonlinear(layer):
+            if seen:
                 size = unknowns.abs()
                 norm = size.movedim(1, -1).median(-1).values if draws else size.sum(1)
                 found[-1] = Box(middle - norm, middle + norm)
-            slope, height = layer.band(found[-1])
-            middle, bent = slope * middle + height / 2, True
+            slope, height = relaxation(layer, found[-1])
+            middle, seen = slope * middle + height / 2, True
             unknowns, fresh = slope[:, None] * unknowns, _unknowns(height / 2, draws, generator)
             unknowns = unknowns + fresh if draws else torch.cat([unknowns, fresh], 1)
         else:
             still = layer(torch.zeros_like(middle[:1]))  # the layer is affine: the rest is its linear part
             middle = layer(middle)
             unknowns = (layer(unknowns.flatten(0, 1)) - still).unflatten(0, unknowns.shape[:2])
-        found.append(layer.bare_box(found[-1]))
+        found.append(bare_box(layer, found[-1]))
     return found
 
 

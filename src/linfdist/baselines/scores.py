@@ -6,10 +6,10 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
+from ..bounds.forms import BLOCK, Forms, forms_of, lowest, margin_weights, pull_back
 from ..bounds.margins import BoundsMargins, Margins, known, margins
-from ..nn import Box, Forms, Readout, Rounding
+from ..nn import Box, Readout, Rounding
 from ..nn.base import Shape
-from ..nn.forms import BLOCK, forms_of, leads_of, lowest
 from ..nn.rounding import UP
 from .affine import Linear
 
@@ -39,9 +39,6 @@ class Scores(Readout):
     def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
         return self.linear.rounding(size, unit)
 
-    def pull_back(self, forms: Forms, box: Box) -> Forms:
-        return self.linear.pull_back(forms, box)
-
     def terms(self, shape: Shape) -> int:
         return self.linear.terms(shape)
 
@@ -53,10 +50,15 @@ def _(scores: Scores) -> BoundsMargins:
         row, other = apart.scatter(1, best[:, None], torch.inf).isneginf().nonzero().unbind(1)
         few = max(1, BLOCK // max(scores.linear.inputs, scores.classes))
         for some, others in zip(row.split(few), other.split(few), strict=True):
-            forms = forms_of(leads_of(best, some, others, scores.classes, torch.float64), some)
-            apart[some, others] = lowest(scores.pull_back(forms, box), box) - 2 * off * UP
+            forms = forms_of(margin_weights(best, some, others, scores.classes, torch.float64), some)
+            apart[some, others] = lowest(pull_back(scores.linear, forms, box), box) - 2 * off * UP
         logits = scores.linear.forward_box(box)
         size = torch.maximum(logits.lower.abs(), logits.upper.abs()).double().amax(1) + off
         return Margins(known(apart, best), size)
 
     return bounds
+
+
+@pull_back.register(Scores)
+def _(scores: Scores, forms: Forms, box: Box) -> Forms:
+    return pull_back(scores.linear, forms, box)

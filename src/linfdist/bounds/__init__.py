@@ -1,9 +1,29 @@
 """Bounds of what layers and readouts compute over boxes: with slack for proofs, without it for training.
 
-Each kind of bounds is a registry of one function per class of layers, see `linfdist.nn.Handlers`.
+Each kind of bounds is a registry with one function per class of layers, see `linfdist.nn.Handlers`: whoever defines a
+layer of their own registers functions for it here, as far as they have them.
 """
 
 from . import head as _head  # noqa: F401 (its functions are registered)
+from .forms import Forms, pull_back
+from .interval import bare_box, relaxation
+from .linear import LinearBounds
 from .margins import Margins, margins, proofs
+from .windows import Windowed, windowed
+from .zonotope import Zonotope, ZonotopeBounds, forward_zonotope
 
-__all__ = ["Margins", "margins", "proofs"]
+__all__ = [
+    "Forms",
+    "LinearBounds",
+    "Margins",
+    "Windowed",
+    "Zonotope",
+    "ZonotopeBounds",
+    "bare_box",
+    "forward_zonotope",
+    "margins",
+    "proofs",
+    "pull_back",
+    "relaxation",
+    "windowed",
+]

@@ -8,11 +8,11 @@ from torch.nn.functional import linear
 
 from ..nn import Box, Head
 from ..nn.rounding import UP, gamma
+from .forms import OWN
 from .margin_reach import margin_reach, reach_by_label
 from .margins import BoundsMargins, Margins, known, margins
 from .tanh import Lines, tanh_lines
 
-OWN = 2.0**-50  # times the number of terms of a sum: eight times what float64 can lose in it
 TANH_EPS = 4  # torch's tanh errs by at most so many epsilons of its dtype, wherever; in float32 less than one is seen
 DOUBLE_TANH_EPS = 16  # in float64: also for the tanh of the bounds, and as much again
 BLOCK = 1 << 21  # elements of the largest scratch tensor, unless one row is longer

@@ -6,23 +6,13 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from ..bounds.interval import ball
 from ..bounds.margins import Proves
 from ..models import PixelNet
 from ..nn import Box
 from ..nn.rounding import FLUSHED
 from .chunks import in_chunks
 from .proof import Proof
-
-
-def ball(x: Tensor, eps: Tensor) -> Box:
-    """A box that holds every image x′ of [0, 1], in x's precision, with |x′ − x| <= eps in exact arithmetic.
-
-    x float32 or float64 in [0, 1]; eps float64 >= 0, broadcastable to x. Only eps must be rounded up to x's precision:
-    x′ <= x + eps is a float, and rounding keeps the order, so x′ is at most the rounded sum as well.
-    """
-    near = eps.to(x.dtype)
-    reach = torch.where(near < eps, torch.nextafter(near, torch.full_like(near, torch.inf)), near)
-    return Box((x - reach).clamp_(0.0, 1.0), (x + reach).clamp_(0.0, 1.0))
 
 
 class BallProof(Proof):
@@ -56,17 +46,17 @@ class BoxProof(BallProof):
         return self.bounds(features, self.prediction[rows], self.off)
 
 
-class LeadBounds(Protocol):
-    """Lower bounds of by how much a class leads over boxes of pixels."""
+class MarginBounds(Protocol):
+    """Lower bounds of margins over boxes of pixels."""
 
-    def leads(self, pixels: Box, best: Tensor) -> Tensor:
-        """(b, classes) float64: bounds of z[best] − z[j]; infinity at the best class, −infinity if nothing is known."""
+    def margins(self, pixels: Box, best: Tensor) -> Tensor:
+        """Bound z[best] − z[j], (b, classes) float64; infinity at the best class, −infinity where nothing is known."""
 
 
-class LeadProof(BallProof):
-    """The class is proved where its logit leads all others."""
+class MarginProof(BallProof):
+    """The class is proved where its margins are positive."""
 
-    def __init__(self, network: PixelNet, x: Tensor, prediction: Tensor, bounds: LeadBounds, off: float) -> None:
+    def __init__(self, network: PixelNet, x: Tensor, prediction: Tensor, bounds: MarginBounds, off: float) -> None:
         super().__init__(network, x, prediction, off)
         self.bounds = bounds
         self.known = off <= FLUSHED * torch.finfo(x.dtype).tiny  # else boxes may be off by more than layers allow for
@@ -74,5 +64,5 @@ class LeadProof(BallProof):
     def _proves(self, rows: Tensor, eps: Tensor) -> Tensor:
         if not self.known:
             return torch.zeros_like(rows, dtype=torch.bool)
-        leads = self.bounds.leads(ball(self.x[rows], eps), self.prediction[rows])
-        return (leads > 2 * self.off).all(1)
+        margins = self.bounds.margins(ball(self.x[rows], eps), self.prediction[rows])
+        return (margins > 2 * self.off).all(1)

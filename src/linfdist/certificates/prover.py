@@ -6,24 +6,22 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
-from ..bounds import proofs
+from ..bounds import LinearBounds, ZonotopeBounds, proofs
 from ..eps import parse_eps, round_down, round_up
 from ..models import PixelNet
 from ..models.composed import narrowed
 from ..models.rounding import flush_error, rounding_error
 from ..nn.base import Contract
-from .box import BoxProof, LeadBounds, LeadProof
+from .box import BoxProof, MarginBounds, MarginProof
 from .checks import check_eps, check_images, check_labels, check_network, check_process
 from .chunks import rows_at_once
 from .device import check_device
-from .linear import LinearBounds
 from .margin import FeatureMargin, LogitMargin
 from .proof import Proof, largest_of
 from .radius import largest_proved
-from .zonotope import ZonotopeBounds
 
 METHODS = ("margin", "box", "crown-ibp", "crown", "fast-lin", "zonotope", "milp")
-AFTER_BOX: dict[str, Callable[[PixelNet], list[LeadBounds]]] = {  # what is tried after the box
+AFTER_BOX: dict[str, Callable[[PixelNet], list[MarginBounds]]] = {  # what is tried after the box
     "crown-ibp": lambda network: [LinearBounds(network, False)],
     "crown": lambda network: [LinearBounds(network, False), LinearBounds(network, True)],
     "fast-lin": lambda network: [LinearBounds(network, True, parallel=True)],
@@ -111,7 +109,7 @@ class Prover:
         assert self.bounds is not None
         box = BoxProof(self.network, x, first.prediction, self.bounds, self.off, self.together)
         proofs: list[Proof] = [first, box]
-        proofs += [LeadProof(self.network, x, first.prediction, each, self.off) for each in self.after]
+        proofs += [MarginProof(self.network, x, first.prediction, each, self.off) for each in self.after]
         return [*proofs, MilpProof(self.network, x, first.prediction)] if self.method == "milp" else proofs
 
 

@@ -1,6 +1,6 @@
 """Layers and readouts of ℓ∞-dist nets: each knows its Lipschitz constant, its rounding, and maps points and boxes."""
 
-from .base import Box, Contract, Forms, Handlers, LipschitzModule, Rounding, Zonotope
+from .base import Box, Contract, Handlers, LipschitzModule, Rounding
 from .center_crop import CenterCrop
 from .clip import Clip
 from .dist_conv import DistConv2d
@@ -26,7 +26,6 @@ __all__ = [
     "DistLinear",
     "Flatten",
     "Folded",
-    "Forms",
     "Handlers",
     "Head",
     "LipschitzModule",
@@ -40,5 +39,4 @@ __all__ = [
     "ScaledLinear",
     "Stack",
     "View",
-    "Zonotope",
 ]

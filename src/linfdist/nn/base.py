@@ -25,47 +25,6 @@ class Box(NamedTuple):
     upper: Tensor
 
 
-class Forms(NamedTuple):
-    """P linear forms, each of one sample of a batch: offset[k] + Σ weight[k] · y, for y of sample row[k].
-
-    weight: (P, *shape); offset: (P,); row: (P,) int64. parallel: which line bounds a ReLU from below where there is a
-    choice: that of the slope of the line above it (Fast-Lin), or whichever of 0 and 1 leaves less area (CROWN).
-    """
-
-    weight: Tensor
-    offset: Tensor
-    row: Tensor
-    parallel: bool = False
-
-
-class Windowed(NamedTuple):
-    """A layer that computes each place of an image (C, H, W) from a window of its input.
-
-    Place (i, j) sees a square of side `kernel` from (i · stride + offset[0], j · stride + offset[1]) on, with 0 in
-    place of what lies beyond the border. layer: the same computation of a window, without padding; None if the layer
-    copies its window.
-    """
-
-    layer: "LipschitzModule | None"
-    kernel: int = 1
-    stride: int = 1
-    offset: tuple[int, int] = (0, 0)
-
-
-class Zonotope(NamedTuple):
-    """For each sample of a batch, all y with |y − centre − Σ e[k] terms[k]| <= spread for some |e[k]| <= 1.
-
-    centre, spread: (b, *shape); terms: (b, K, *shape), the error terms, which tell how coordinates hang together. The
-    spread is the interval part of a hybrid zonotope (Mirman et al., 2018): whatever each coordinate does on its own.
-    room: how many error terms there may be; what is left over goes to the spread.
-    """
-
-    centre: Tensor
-    terms: Tensor
-    spread: Tensor
-    room: int
-
-
 class Rounding(NamedTuple):
     """What floating point does to the outputs of a layer, for all inputs of a given size.
 
@@ -189,7 +148,6 @@ class LipschitzModule(Contract):
     """
 
     holds_distances: bool = False  # whether p matters: the weights get ℓp decay, attacks use gradients of finite p
-    bends: bool = False  # whether `pull_back` takes lines in place of the layer, so that smaller boxes give better ones
 
     @property
     @abstractmethod
@@ -235,42 +193,6 @@ class LipschitzModule(Contract):
         A layer that is made of others hands this on to them, so that each gets its gradient at the values of p = inf.
         """
         return straight(self(x.detach()), self(x, p)) if self.holds_distances else self(x)
-
-    def bare_box(self, box: Box) -> Box:
-        """Bound the layer over a box as `forward_box` does, but without slack: for training, which proves nothing."""
-        return self.forward_box(box)
-
-    def pull_back(self, forms: Forms, box: Box) -> Forms:
-        """Bound linear forms of the outputs from below by linear forms of the inputs, over all inputs of the box.
-
-        For every x of sample row[k] of the box, form k of the result at x is at most form k of `forms` at `forward(x)`
-        as computed, with its rounding. The arithmetic is done in the precision of the forms, and what it can lose is
-        taken off the offsets: float64 for proofs; for training, float32 will do. See docs/certificates.md.
-        """
-        raise TypeError(f"a {type(self).__name__} has no linear bounds, so method 'box' is the best there is for it")
-
-    def windowed(self, shape: Shape) -> Windowed | None:
-        """How the layer computes images of this shape window by window; None if it does not.
-
-        `pull_back` of the layer that is given must hold for a window cut out anywhere, whatever lies around it.
-        """
-        return None
-
-    def forward_zonotope(self, zonotope: Zonotope, box: Box) -> Zonotope:
-        """Map a zonotope that holds the inputs to one that holds the outputs, for inputs that lie in the box as well.
-
-        If x is in the box, and in the zonotope with error coefficients e, then `forward(x)` as computed, with its
-        rounding, is in the result with the same coefficients e, and any of those that are new. The arithmetic is done
-        in the precision of the zonotope, as in `pull_back`.
-        """
-        raise TypeError(f"a {type(self).__name__} does not map zonotopes, so method 'box' is the best there is for it")
-
-    def band(self, box: Box) -> tuple[Tensor, Tensor]:
-        """Slope and height of a band: over the box, each output lies between slope · x and slope · x + height.
-
-        For layers that bend. Without slack for rounding in x: for training, and with more slack for proofs.
-        """
-        raise TypeError(f"a {type(self).__name__} does not bend within a band of straight lines")
 
     def fold(self, folded: Folded) -> None:
         """Add the layer to a network in pixels and float64, from which integer networks and programs are made."""

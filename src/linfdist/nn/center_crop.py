@@ -4,9 +4,8 @@ import math
 from fractions import Fraction
 
 from torch import Tensor
-from torch.nn.functional import pad
 
-from .base import Box, Forms, Graph, LipschitzModule, Rounding, Shape, Windowed, Zonotope
+from .base import Box, Graph, LipschitzModule, Rounding, Shape
 from .folded import Folded
 
 
@@ -45,21 +44,6 @@ class CenterCrop(LipschitzModule):
 
     def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
         return Rounding.of(size, 0, unit)
-
-    def pull_back(self, forms: Forms, box: Box) -> Forms:
-        """Pixels outside the crop count 0."""
-        top, left = centred(box.lower.shape, self.size)
-        bottom, right = (
-            side - start - self.size for side, start in zip(box.lower.shape[-2:], (top, left), strict=True)
-        )
-        return forms._replace(weight=pad(forms.weight, (left, right, top, bottom)))
-
-    def windowed(self, shape: Shape) -> Windowed:
-        return Windowed(None, offset=centred(shape, self.size))
-
-    def forward_zonotope(self, zonotope: Zonotope, box: Box) -> Zonotope:
-        centre, terms, spread, room = zonotope
-        return Zonotope(self(centre), self(terms), self(spread), room)
 
     def fold(self, folded: Folded) -> None:
         folded.crop_to(self.size, self.output_shape(folded.shape))

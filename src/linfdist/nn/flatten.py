@@ -5,7 +5,7 @@ from fractions import Fraction
 
 from torch import Tensor
 
-from .base import Box, Forms, Graph, LipschitzModule, Rounding, Shape, Zonotope
+from .base import Box, Graph, LipschitzModule, Rounding, Shape
 from .folded import Folded
 
 
@@ -26,13 +26,6 @@ class Flatten(LipschitzModule):
 
     def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
         return Rounding.of(size, 0, unit)
-
-    def pull_back(self, forms: Forms, box: Box) -> Forms:
-        return forms._replace(weight=forms.weight.unflatten(1, box.lower.shape[1:]))
-
-    def forward_zonotope(self, zonotope: Zonotope, box: Box) -> Zonotope:
-        centre, terms, spread, room = zonotope
-        return Zonotope(centre.flatten(1), terms.flatten(2), spread.flatten(1), room)
 
     def fold(self, folded: Folded) -> None:
         folded.flatten()

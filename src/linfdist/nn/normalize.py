@@ -8,11 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from ..eps import round_up
-from .base import Box, Forms, Graph, LipschitzModule, Rounding, Shape, Windowed, Zonotope
+from .base import Box, Graph, LipschitzModule, Rounding, Shape
 from .folded import Folded
-from .forms import OWN, lowered, times
-from .rounding import FLUSHED, gamma, largest
-from .zonotopes import mapped, samples_at_once, size_of
+from .rounding import largest
 
 
 class Normalize(LipschitzModule):
@@ -65,31 +63,6 @@ class Normalize(LipschitzModule):
                 f"{name}.std must be one number, so that a ball of pixels stays a ball; got {tuple(self.std.shape)}"
             )
         _check_std(self.std.item(), f"{name}.std")
-
-    def pull_back(self, forms: Forms, box: Box) -> Forms:
-        """A form divided by std; the two rounded operations of `forward` err by γ₃ of (|x| + |mean|) / std."""
-        dtype = forms.weight.dtype
-        mean, std = self.mean.to(dtype), self.std.to(dtype)
-        furthest = torch.maximum(box.lower.abs(), box.upper.abs()).to(dtype)
-        size, executed = self._sizes(furthest, torch.finfo(box.lower.dtype))
-        return lowered(forms, forms.weight / std, times(forms, -mean / std), size, executed)
-
-    def windowed(self, shape: Shape) -> Windowed:
-        return Windowed(self)
-
-    def forward_zonotope(self, zonotope: Zonotope, box: Box) -> Zonotope:
-        dtype = zonotope.centre.dtype
-        mean, std = self.mean.to(dtype), self.std.to(dtype)
-        size, executed = self._sizes(size_of(zonotope), torch.finfo(box.lower.dtype))
-        few = samples_at_once(zonotope.centre[0].numel())
-        slack = executed + OWN * 64 * size
-        return mapped(zonotope, lambda x: x / std, -mean / std, zonotope.spread / std, slack, few)
-
-    def _sizes(self, furthest: Tensor, precision: torch.finfo) -> tuple[Tensor, Tensor]:
-        """(|x| + |mean|) / std for |x| <= furthest, and how far a computed output is from the exact one."""
-        mean, std = self.mean.to(furthest.dtype), self.std.to(furthest.dtype)
-        size = (furthest + mean.abs()) / std
-        return size, gamma(3, precision.eps / 2) * size + FLUSHED * precision.tiny * (1 + 1 / std)
 
     def fold(self, folded: Folded) -> None:
         folded.scale(self.mean, self.std.item())

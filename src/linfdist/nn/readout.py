@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from torch import Tensor
 
-from .base import Box, Contract, Forms, Graph, Rounding
+from .base import Box, Contract, Graph, Rounding
 from .folded import Folded
 from .straight import straight
 
@@ -49,10 +49,6 @@ class Readout(Contract):
         """A readout with the same bits for features of the box, faster for a few of them; see `LipschitzModule`."""
         return self
 
-    def pull_back(self, forms: Forms, box: Box) -> Forms:
-        """Bound linear forms of the computed logits from below by linear forms of the features; as for a layer."""
-        raise TypeError(f"a {type(self).__name__} has no linear bounds, so method 'box' is the best there is for it")
-
     def surrogate(self, x: Tensor, p: float) -> Tensor:
         """Compute the logits of p = inf, with gradients of distances at a finite p; see `LipschitzModule`."""
         return straight(self(x.detach()), self(x, p)) if self.holds_distances else self(x)
@@ -88,9 +84,6 @@ class Logits(Readout):
 
     def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
         return Rounding.of(size, 0, unit)
-
-    def pull_back(self, forms: Forms, box: Box) -> Forms:
-        return forms
 
     def onnx(self, graph: Graph, x: str, name: str | None = None) -> str:
         return graph.node("Identity", x, name=name)

@@ -1,16 +1,15 @@
 """Layers one after the other."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import cast
 
 from torch import Tensor, nn
 
 from ..eps import round_up
-from .base import Box, Forms, Graph, LipschitzModule, Rounding, Shape, Zonotope
+from .base import Box, Graph, LipschitzModule, Rounding, Shape
 from .folded import Folded
-from .zonotopes import cut
 
 
 class Stack(LipschitzModule):
@@ -44,47 +43,6 @@ class Stack(LipschitzModule):
         for layer in self:
             box = layer.forward_box(box)
         return box
-
-    def bare_box(self, box: Box) -> Box:
-        for layer in self:
-            box = layer.bare_box(box)
-        return box
-
-    @property
-    def bends(self) -> bool:  # type: ignore[override]
-        """Whether a layer does."""
-        return any(layer.bends for layer in self)
-
-    def boxes(self, box: Box, bare: bool = False) -> list[Box]:
-        """Bounds of the inputs of each layer, by intervals; with `bare`, without slack, see `bare_box`."""
-        found = [box]
-        for layer in list(self)[:-1]:
-            found.append(layer.bare_box(found[-1]) if bare else layer.forward_box(found[-1]))
-        return found
-
-    def pull_back(self, forms: Forms, box: Box) -> Forms:
-        return self.pull_back_through(forms, self.boxes(box))
-
-    def pull_back_through(self, forms: Forms, boxes: Sequence[Box]) -> Forms:
-        """Pull forms of the last box's layer back to the input; boxes: bounds of the inputs of the first layers."""
-        for layer, box in reversed(list(zip(self, boxes, strict=False))):
-            forms = layer.pull_back(forms, box)
-        return forms
-
-    def forward_zonotope(self, zonotope: Zonotope, box: Box) -> Zonotope:
-        return self.zonotope_and_box(zonotope, box)[0]
-
-    def zonotope_and_box(self, zonotope: Zonotope, box: Box, bare: bool = False) -> tuple[Zonotope, Box]:
-        """Bounds of the outputs of both kinds: the box is cut down to the zonotope wherever a layer bends, and at last.
-
-        With `bare`, boxes have no slack, see `bare_box`.
-        """
-        for layer in self:
-            if layer.bends:
-                box = cut(box, zonotope, bare)
-            zonotope = layer.forward_zonotope(zonotope, box)
-            box = layer.bare_box(box) if bare else layer.forward_box(box)
-        return zonotope, cut(box, zonotope, bare)
 
     def output_shape(self, shape: Shape) -> Shape:
         return self.shapes(shape)[-1]

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from ...models import PixelNet
-from ..margins import check_bounds
+from ...nn.base import Contract, Handlers
 from ..networks import ReLUNet, sized
 from ..plan import Plan, Stage
 
@@ -29,7 +29,7 @@ class Method(ABC):
     something of its networks; of several, the best one for each image counts. settings: what `linfdist compare` tries,
     the first one if it tries one only: arguments of the method, of `plan` and of `network`, by name. adam:
     settings of the optimiser, where they are not torch's own. kind: the class of the networks that it trains.
-    readout_needs, layers_need: the functions of the contract, of the readout and of each layer, that its loss calls.
+    readout_needs, layers_need: the bounds of the readout and of each layer that its loss is made of.
     """
 
     name: ClassVar[str]
@@ -39,8 +39,8 @@ class Method(ABC):
     settings: ClassVar[Settings] = ({"lr": 1e-3}, {"lr": 2e-3}, {"lr": 5e-4})
     adam: ClassVar[Mapping[str, Any]] = {}
     kind: ClassVar[Callable[..., PixelNet]] = ReLUNet
-    readout_needs: ClassVar[str | None] = None
-    layers_need: ClassVar[str | None] = None
+    readout_needs: ClassVar[Handlers[..., Any] | None] = None
+    layers_need: ClassVar[Handlers[..., Any] | None] = None
 
     @abstractmethod
     def __call__(self, network: PixelNet, x: Tensor, y: Tensor, stage: Stage) -> tuple[Tensor, Tensor]:
@@ -50,9 +50,17 @@ class Method(ABC):
         """Be ready for a training of this network, which starts at this stage; whatever was learned before is gone.
 
         Return parameters of the method's own, which are trained along with those of the network. TypeError if the
-        network has not the bounds that the loss is made of.
+        network has not the bounds that the loss is made of: better now than after the warm-up.
         """
-        check_bounds(self.name, network, self.readout_needs, self.layers_need)
+        parts: list[tuple[Contract, Handlers[..., Any] | None]] = [(network.readout, self.readout_needs)]
+        parts += [(layer, self.layers_need) for layer in network.body]
+        refusing = [type(part).__name__ for part, needs in parts if needs is not None and part not in needs]
+        if refusing:
+            raise TypeError(
+                f"method {self.name!r} cannot train a {type(network).__name__}: its part {refusing[0]} has none of "
+                f"the bounds that the loss is made of. Train a network that METHODS[{self.name!r}]().network(...) "
+                "makes, or take another method"
+            )
         return []
 
     def after_step(self, network: PixelNet) -> None:  # noqa: B027 (most methods have nothing to do)

@@ -5,8 +5,9 @@ from functools import partial
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from ...bounds.forms import pull_back
+from ...bounds.training import Bounds
 from ...models import PixelNet
-from ..margins import Bounds
 from ..parallel import by_parallel_lines
 from ..plan import Stage
 from .base import Method, at_half_width
@@ -25,8 +26,8 @@ class CAP(Method):
     source = "Wong & Kolter, 2018"
     certified_by = ("box", "crown", "fast-lin")
     settings = at_half_width(Method.settings)
-    readout_needs = "pull_back"
-    layers_need = "pull_back"
+    readout_needs = pull_back
+    layers_need = pull_back
 
     def __init__(self, draws: int = 32) -> None:
         if draws < 0:

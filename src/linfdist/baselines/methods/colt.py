@@ -5,6 +5,8 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.nn.functional import cross_entropy
 
+from ...bounds.interval import nonlinear
+from ...bounds.zonotope import forward_zonotope
 from ...models import PixelNet
 from ..latent import Latent
 from ..plan import Stage
@@ -30,7 +32,7 @@ class COLT(Method):
     source = "Balunović & Vechev, 2020"
     certified_by = ("box", "crown-ibp", "crown", "zonotope")
     settings = at_half_width(Method.settings)
-    layers_need = "forward_zonotope"
+    layers_need = forward_zonotope
 
     def __init__(
         self, steps: int = 8, count: int = 50, growth: float = 1.1, stable: float = 0.005, sparse: float = 1e-5
@@ -45,7 +47,7 @@ class COLT(Method):
 
     def start(self, network: PixelNet, stage: Stage) -> list[Parameter]:
         own = super().start(network, stage)
-        if not any(layer.bends for layer in network.body):
+        if not any(map(nonlinear, network.body)):
             raise TypeError(f"COLT freezes the layers below a bend, but there is no bend in {type(network).__name__}")
         return own
 
@@ -77,7 +79,7 @@ class COLT(Method):
     @staticmethod
     def place(network: PixelNet, stage: Stage) -> tuple[int, int, float]:
         """How many bends are frozen, how many will be at last, and the weight of this stage against the one before."""
-        last = max(1, sum(layer.bends for layer in network.body) - 1)
+        last = max(1, sum(map(nonlinear, network.body)) - 1)
         progress = stage.done * (last + 1)
         frozen = min(int(progress), last)
         return frozen, last, min(1.0, (progress - frozen) / MIX)

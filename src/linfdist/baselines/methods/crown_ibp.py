@@ -4,8 +4,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from ...bounds.forms import pull_back
+from ...bounds.training import Bounds
 from ...models import PixelNet
-from ..margins import Bounds
 from ..plan import Stage
 from .ibp import IBP
 
@@ -16,7 +17,7 @@ class CrownIBP(IBP):
     name = "crown-ibp"
     title = "CROWN-IBP"
     source = "Zhang et al., 2020"
-    layers_need = "pull_back"
+    layers_need = pull_back
 
     def worst(self, network: PixelNet, x: Tensor, y: Tensor, stage: Stage) -> Tensor:
         bounds = Bounds(network, x, stage.eps)
@@ -38,11 +39,11 @@ class FusedCrownIBP(IBP):
     name = "crown-ibp-fused"
     title = "CROWN-IBP (loss fusion)"
     source = "Xu et al., 2020"
-    layers_need = "pull_back"
+    layers_need = pull_back
 
     def worst(self, network: PixelNet, x: Tensor, y: Tensor, stage: Stage) -> Tensor:
         bounds = Bounds(network, x, stage.eps)
-        weight, row = bounds.leads(y)
+        weight, row = bounds.margins(y)
         upper = -bounds.by_intervals(weight, row).view(len(y), -1)  # of z[j] − z[y]: (B, classes)
         by_intervals = cross_entropy(upper, y)
         if stage.beta == 0.0:

@@ -4,8 +4,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from ...bounds.training import Bounds
+from ...bounds.zonotope import forward_zonotope
 from ...models import PixelNet
-from ..margins import Bounds
 from ..plan import Stage
 from .base import at_half_width
 from .ibp import IBP
@@ -24,7 +25,7 @@ class DiffAI(IBP):
     source = "Mirman et al., 2018, 2019"
     certified_by = ("box", "crown-ibp", "crown", "zonotope")
     settings = at_half_width(IBP.settings)
-    layers_need = "forward_zonotope"
+    layers_need = forward_zonotope
 
     def __init__(self, terms: int = 32) -> None:
         if terms < 1:

@@ -5,8 +5,9 @@ from typing import ClassVar
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from ...bounds.forms import pull_back
+from ...bounds.training import Bounds
 from ...models import PixelNet
-from ..margins import Bounds
 from ..plan import Stage
 from .base import Method, Settings
 
@@ -22,7 +23,7 @@ class IBP(Method):
         {"lr": 1e-3, "reach": 4 / 3},  # 0.4 for 0.3
         {"lr": 2e-3, "reach": 1.1, "kappa": (1.0, 0.0)},
     )
-    readout_needs = "pull_back"
+    readout_needs = pull_back
 
     def __call__(self, network: PixelNet, x: Tensor, y: Tensor, stage: Stage) -> tuple[Tensor, Tensor]:
         z = network(x)

@@ -4,10 +4,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from ...bounds.forms import Forms, forms_of, lowest, pull_back
+from ...bounds.interval import nonlinear
+from ...bounds.training import Bounds
 from ...models import PixelNet
-from ...nn import Box, Forms
-from ...nn.forms import forms_of, lowest
-from ..margins import Bounds
+from ...nn import Box
 from ..plan import Stage
 from .base import at_half_width
 from .ibp import IBP
@@ -70,7 +71,7 @@ class PVT(IBP):
     title = "PVT"
     source = "Dvijotham et al., 2018"
     settings = at_half_width(IBP.settings)
-    layers_need = "pull_back"
+    layers_need = pull_back
 
     def __init__(self, hidden: int = 32) -> None:
         if hidden < 1:
@@ -81,8 +82,8 @@ class PVT(IBP):
     def start(self, network: PixelNet, stage: Stage) -> list[nn.Parameter]:
         super().start(network, stage)
         shapes, generator = network.body.shapes(network.shape), stage.generator("verifier")
-        bends = [shape for layer, shape in zip(network.body, shapes, strict=False) if layer.bends]
-        self.verifiers = nn.ModuleList(Verifier(shape[0], self.hidden, generator) for shape in bends)
+        nonlinear_shapes = [shape for layer, shape in zip(network.body, shapes, strict=False) if nonlinear(layer)]
+        self.verifiers = nn.ModuleList(Verifier(shape[0], self.hidden, generator) for shape in nonlinear_shapes)
         self.verifiers.to(network.any_tensor)
         return list(self.verifiers.parameters())
 
@@ -91,14 +92,14 @@ class PVT(IBP):
 
     def margins(self, network: PixelNet, x: Tensor, y: Tensor, eps: float) -> Tensor:
         """Lower bounds (B, classes) of z[y] − z[j], 0 at the label, by the duals that the verifier proposes."""
-        if network.body.bends and not self.verifiers:
+        if any(map(nonlinear, network.body)) and not self.verifiers:
             raise RuntimeError("there is no verifier yet: call start(network, stage) first, as `train` does")
         bounds, inputs = Bounds(network, x, eps), [x]
         for layer in network.body:
             inputs.append(layer(inputs[-1]))
-        forms = network.readout.pull_back(forms_of(*bounds.leads(y)), bounds.boxes[-1])
+        forms = pull_back(network.readout, forms_of(*bounds.margins(y)), bounds.boxes[-1])
         verifiers = list(self.verifiers)
         for layer, box, z in reversed(list(zip(network.body, bounds.boxes, inputs, strict=False))):
-            proposed = verifiers.pop()(forms, z, box) if layer.bends else None
-            forms = layer.pull_back(forms, box) if proposed is None else by_duals(forms, proposed, box)
+            proposed = verifiers.pop()(forms, z, box) if nonlinear(layer) else None
+            forms = pull_back(layer, forms, box) if proposed is None else by_duals(forms, proposed, box)
         return lowest(forms, bounds.boxes[0]).view(len(y), -1)

@@ -5,8 +5,8 @@ from dataclasses import replace
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from ...bounds.training import Bounds
 from ...models import PixelNet
-from ..margins import Bounds
 from ..plan import Stage
 from .adversarial import Adversarial
 from .ibp import IBP

@@ -6,16 +6,29 @@ import torch
 from torch import Tensor
 
 from ..models import PixelNet
-from ..nn import Box, Forms
-from ..nn.forms import BLOCK, LARGEST, both_ends, both_signs, forms_of, leads_of, lowest
+from ..nn import Box
 from ..nn.rounding import widened
+from .forms import (
+    BLOCK,
+    LARGEST,
+    Forms,
+    both_ends,
+    both_signs,
+    forms_of,
+    lowest,
+    margin_weights,
+    pull_back,
+    pull_back_through,
+)
+from .interval import nonlinear
+from .margins import known
 from .windows import windows_of
 
 
 class LinearBounds:
     """Lower bounds of z[best] − z[other] over boxes of pixels, of the network as executed.
 
-    through: whether the boxes of the layers that bend are found by pulling back forms too (CROWN, Fast-Lin), or by
+    through: whether the boxes of nonlinear layers are found by pulling back forms too (CROWN, Fast-Lin), or by
     intervals alone, so that only the last step is linear (CROWN-IBP). parallel: see `Forms`: Fast-Lin if True.
 
     TypeError, naming the layer, if the network has one without linear bounds.
@@ -26,9 +39,9 @@ class LinearBounds:
         blank = network.any_tensor.new_zeros(1, *network.shape)
         first = torch.zeros(1, dtype=torch.int64, device=blank.device)
         boxes = self._boxes(Box(blank, blank), through=False)
-        self._leads(boxes, first, first, first)  # whatever cannot be pulled back is named here
+        self._margins(boxes, first, first, first)  # whatever cannot be pulled back is named here
 
-    def leads(self, pixels: Box, best: Tensor) -> Tensor:
+    def margins(self, pixels: Box, best: Tensor) -> Tensor:
         """(b, classes) float64: lower bounds of z[best] − z[j] over the boxes; infinity at the best class itself, and
         −infinity where nothing is known. pixels: (b, C, H, W), in the network's precision; best: (b,).
         """
@@ -38,26 +51,26 @@ class LinearBounds:
         few = self._forms_at_once(self.network.elements())
         for some, others in zip(row.split(few), other.split(few), strict=True):
             span, near = _near(boxes, some)
-            apart[some, others] = self._leads(near, best[span], some - span.start, others)
-        return apart.where(apart.isfinite(), -torch.inf).scatter(1, best[:, None], torch.inf)
+            apart[some, others] = self._margins(near, best[span], some - span.start, others)
+        return known(apart, best)
 
-    def _leads(self, boxes: list[Box], best: Tensor, row: Tensor, other: Tensor) -> Tensor:
+    def _margins(self, boxes: list[Box], best: Tensor, row: Tensor, other: Tensor) -> Tensor:
         """Bounds (P,) of z[best] − z[other]; boxes: of the inputs of all layers, and of the features."""
-        weight = leads_of(best, row, other, self.network.classes, torch.float64)
-        forms = self.network.readout.pull_back(forms_of(weight, row, self.parallel), boxes[-1])
+        weight = margin_weights(best, row, other, self.network.classes, torch.float64)
+        forms = pull_back(self.network.readout, forms_of(weight, row, self.parallel), boxes[-1])
         return self._over_pixels(forms, boxes[:-1])
 
     def _over_pixels(self, forms: Forms, boxes: list[Box]) -> Tensor:
-        return lowest(self.network.body.pull_back_through(forms, boxes), boxes[0])
+        return lowest(pull_back_through(self.network.body, forms, boxes), boxes[0])
 
     def _boxes(self, pixels: Box, through: bool) -> list[Box]:
         """Bounds of the inputs of every layer as computed, and of the features."""
-        found, bent = [pixels], False
+        found, seen = [pixels], False
         for layer in self.network.body:
-            if layer.bends:
-                if through and bent:
+            if nonlinear(layer):
+                if through and seen:
                     found[-1] = self._tightened(found)
-                bent = True
+                seen = True
             found.append(ordinary(layer.forward_box(found[-1])))
         return found
 

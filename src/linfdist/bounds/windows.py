@@ -11,9 +11,47 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..nn import Box, Forms
-from ..nn.base import LipschitzModule, Shape, Windowed
-from ..nn.forms import both_ends, both_signs, lowest
+from ..nn import Box, CenterCrop, LipschitzModule, Normalize
+from ..nn.base import Handlers, Shape
+from ..nn.center_crop import centred
+from .forms import Forms, both_ends, both_signs, lowest, pull_back
+
+
+class Windowed(NamedTuple):
+    """A layer that computes each place of an image (C, H, W) from a window of its input.
+
+    Place (i, j) sees a square of side `kernel` from (i · stride + offset[0], j · stride + offset[1]) on, with 0 in
+    place of what lies beyond the border. layer: the same computation of a window, without padding; None if the layer
+    copies its window.
+    """
+
+    layer: LipschitzModule | None
+    kernel: int = 1
+    stride: int = 1
+    offset: tuple[int, int] = (0, 0)
+
+
+def _not_windowed(layer: LipschitzModule, shape: Shape) -> Windowed | None:
+    return None
+
+
+windowed: Handlers[[Shape], Windowed | None] = Handlers("linfdist.bounds.windowed", "has no windows", _not_windowed)
+"""windowed(layer, shape) says how a layer computes images of this shape window by window; None, the default, if it does
+not.
+
+`pull_back` of the layer that is given must hold for a window cut out anywhere, whatever lies around it.
+"""
+
+
+@windowed.register(CenterCrop)
+def _(layer: CenterCrop, shape: Shape) -> Windowed:
+    return Windowed(None, offset=centred(shape, layer.size))
+
+
+@windowed.register(Normalize)
+def pointwise(layer: LipschitzModule, shape: Shape) -> Windowed:
+    """Each output depends on the input at its place alone."""
+    return Windowed(layer)
 
 
 class Place(NamedTuple):
@@ -49,7 +87,7 @@ class Windows:
         for (layer, kernel, stride, offset), whole in zip(reversed(self.layers), reversed(boxes), strict=True):
             window = _below(window, kernel, stride, offset)
             box, inside = _cut_out(whole, row, window)
-            forms = forms if layer is None else layer.pull_back(forms, box)
+            forms = forms if layer is None else pull_back(layer, forms, box)
             forms = _within(forms, inside)
         return both_ends(lowest(forms, box))
 
@@ -63,7 +101,7 @@ def windows_of(layers: Sequence[LipschitzModule], shapes: Sequence[Shape]) -> Wi
         return None
     found: list[Windowed] = []
     for layer, shape in zip(layers, shapes[:-1], strict=True):
-        each = layer.windowed(shape)
+        each = windowed(layer, shape)
         if each is None:
             return None
         found.append(each)
