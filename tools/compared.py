@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from linfdist.report.compared import chart
-from linfdist.tables.compare.rows import CompareRow
-from linfdist.tables.reproduce.peers import Panel, accuracy_table, cost_table, panels, stated, title
+from linfdist.tables.layout import Panel, accuracy_table, cost_table, panels, stated, title
+from linfdist.tables.rows import CompareRow
 
 from .markdown import as_markdown, fill
 

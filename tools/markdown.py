@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from linfdist.tables.reproduce.compare import ComparedTable
+from linfdist.tables.layout import TextTable
 
 
 def markdown(headings: Sequence[str], lines: Sequence[Sequence[str]], words: int) -> str:
@@ -11,7 +11,7 @@ def markdown(headings: Sequence[str], lines: Sequence[Sequence[str]], words: int
     return "\n".join("| " + " | ".join(cells) + " |" for cells in (headings, rule, *lines))
 
 
-def as_markdown(comparison: ComparedTable) -> str:
+def as_markdown(comparison: TextTable) -> str:
     """Write a table without its title."""
     return markdown(comparison.headings, comparison.lines, comparison.words)
 

@@ -24,11 +24,9 @@ from linfdist.models.zoo.cards import Card
 from linfdist.models.zoo.registry import FILES
 from linfdist.recipes import Recipe, command, setting
 from linfdist.report.published import NETWORKS
-from linfdist.tables.compare.rows import CompareRow, read_compare_rows
-from linfdist.tables.reproduce.beside import paper_certified
-from linfdist.tables.reproduce.compare import PEERS, compare, spread
-from linfdist.tables.reproduce.plan import SCALES, numbers, plan
-from linfdist.tables.reproduce.rows import TableRow, read_table_rows
+from linfdist.tables.layout import PEERS, mean_and_deviation, paper_certified, paper_table
+from linfdist.tables.plan import SCALES, numbers, plan
+from linfdist.tables.rows import CompareRow, TableRow, read_compare_rows, read_table_rows
 
 from . import ROOT, attempt, compared, study, times
 from .markdown import as_markdown, fill, markdown
@@ -100,7 +98,7 @@ def page(results: Results, pictures: Sequence[str]) -> str:
             mine = [row for row in results.rows if (row.table, row.scale) == (table, scale)]
             if not mine:
                 continue
-            comparison = compare(table, scale, mine, results.peers)  # type: ignore[arg-type]
+            comparison = paper_table(table, scale, mine, results.peers)  # type: ignore[arg-type]
             parts += [f"## {comparison.title}", _scale(table, scale, mine)]
             parts.append(as_markdown(comparison))
             parts += [compared.NOTE] if results.peers and table in PEERS and scale == "laptop" else []
@@ -169,8 +167,9 @@ def _experiments(experiments: Sequence[Experiment]) -> str:
     lines = [
         [rows[0].recipe.data, f"`{rows[0].recipe.name}`", _settings(rows[0].recipe),
          f"{rows[0].recipe.holdout:,} {rows[0].held_out}", str(len(rows)),
-         spread([row.certified for row in rows], down), spread([row.clean for row in rows], nearest),
-         spread(trained, down) if trained else "–",
+         mean_and_deviation([row.certified for row in rows], down),
+         mean_and_deviation([row.clean for row in rows], nearest),
+         mean_and_deviation(trained, down) if trained else "–",
          f"{sum(row.minutes for row in rows) / len(rows):.1f}"]
         for rows, trained in zip(ordered, seen, strict=True)
     ]  # fmt: skip

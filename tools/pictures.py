@@ -11,9 +11,9 @@ from linfdist.eps import parse_eps
 from linfdist.models.zoo.cards import Card
 from linfdist.report.plots.theme import LIGHT, require_matplotlib
 from linfdist.report.published import NETWORKS
-from linfdist.tables.reproduce.compare import published_number
-from linfdist.tables.reproduce.plan import plan
-from linfdist.tables.reproduce.rows import TableRow
+from linfdist.tables.layout import published_number
+from linfdist.tables.plan import plan
+from linfdist.tables.rows import TableRow
 
 Curves = Mapping[str, Mapping[str, Any]]  # by the network's name: what `tools.curve`, or `tools.times`, has written
 PAPER_MINUTES = 800 * 19.7 / 60  # of a plain network on CIFAR-10 on an RTX 3090: epochs of Table 6, seconds of Table 4

@@ -9,11 +9,11 @@ from rich.console import Console
 from linfdist.files import write_atomically
 from linfdist.report.compared import chart
 from linfdist.runs.folder import ROWS
-from linfdist.tables.compare.contenders import chosen
-from linfdist.tables.compare.rows import read_compare_rows
-from linfdist.tables.compare.run import run
-from linfdist.tables.compare.terms import DATA, TRIALS, TRIALS_SHARE, Terms, parse_budget
-from linfdist.tables.reproduce.peers import Panel, accuracy_table, cost_table, panels, stated
+from linfdist.tables.compare import run
+from linfdist.tables.contenders import chosen
+from linfdist.tables.layout import Panel, accuracy_table, cost_table, panels, stated
+from linfdist.tables.rows import read_compare_rows
+from linfdist.tables.rules import DATA, TRIALS, TRIALS_SHARE, Rules, parse_budget
 
 from .boundary import checking, say
 from .options import DataDir
@@ -53,17 +53,17 @@ def compare(
     with checking("--budget"):
         seconds = parse_budget(budget)
     with checking("--data" if data not in DATA else "--trials, --seed or --limit"):
-        terms = Terms(data, seconds, trials, seed, limit)
+        rules = Rules(data, seconds, trials, seed, limit)
     names = [] if methods is None else [name.strip() for name in methods.split(",")]
     with checking("--methods or --trials"):
         chosen(names, trials)
     kept = rows_file or out / ROWS
-    rows = run(terms, names, out, kept, data_dir, say, show=True)
+    rows = run(rules, names, out, kept, data_dir, say, show=True)
     for table in (accuracy_table(rows), cost_table(rows)):
         Console().print(show(table))
     say(stated(rows))
     everything = [*read_compare_rows(kept), *rows]  # of two rows the last counts, and that is the one of today's recipe
-    _draw(next(panel for panel in panels(everything) if rows[0] in panel.rows), out / terms.name)
+    _draw(next(panel for panel in panels(everything) if rows[0] in panel.rows), out / rules.name)
 
 
 def _draw(panel: Panel, folder: Path) -> None:

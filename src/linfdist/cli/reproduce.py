@@ -11,11 +11,10 @@ from rich.table import Table
 from linfdist.machine import AUTO
 from linfdist.recipes import setting
 from linfdist.runs.folder import ROWS
-from linfdist.tables.compare.rows import read_compare_rows
-from linfdist.tables.reproduce.compare import ComparedTable, compare
-from linfdist.tables.reproduce.plan import SCALES, Scale, numbers
-from linfdist.tables.reproduce.rows import read_table_rows
-from linfdist.tables.reproduce.run import Job, jobs, missing, run
+from linfdist.tables.layout import TextTable, paper_table
+from linfdist.tables.plan import SCALES, Scale, numbers
+from linfdist.tables.reproduce import Job, jobs, missing, run
+from linfdist.tables.rows import read_compare_rows, read_table_rows
 
 from .boundary import say
 from .options import DataDir, DeviceName, Quiet, chosen_device
@@ -65,7 +64,7 @@ def reproduce(
         _announce(wanted, missing(wanted, rows))
     else:
         rows = run(wanted, folder, file, data_dir, quiet, say, chosen_device(device))
-    Console().print(show(compare(number, chosen, rows, read_compare_rows(peers))))
+    Console().print(show(paper_table(number, chosen, rows, read_compare_rows(peers))))
 
 
 def _announce(wanted: list[Job], left: list[Job]) -> None:
@@ -74,7 +73,7 @@ def _announce(wanted: list[Job], left: list[Job]) -> None:
         say(f"{'to run' if job in left else 'done  '}  {job.name}  {settings}".rstrip())
 
 
-def show(comparison: ComparedTable) -> Table:
+def show(comparison: TextTable) -> Table:
     """Lay the comparison out for a terminal."""
     shown = Table(title=escape(comparison.title), box=None, padding=(0, 2, 0, 0))
     for k, heading in enumerate(comparison.headings):

@@ -14,7 +14,7 @@ from linfdist.models.zoo import card, names
 from linfdist.models.zoo.cards import Card
 from linfdist.models.zoo.registry import FILES
 from linfdist.recipes import Recipe, command
-from linfdist.tables.reproduce.beside import paper_certified
+from linfdist.tables.layout import paper_certified
 
 from .boundary import Verb, VerbGroup, say
 

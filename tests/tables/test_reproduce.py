@@ -6,10 +6,9 @@ import pytest
 
 from linfdist import recipes
 from linfdist.runs.records import append_records
-from linfdist.tables.reproduce.epochs import epoch_times, schedule_points
-from linfdist.tables.reproduce.plan import Planned
-from linfdist.tables.reproduce.rows import read_table_rows
-from linfdist.tables.reproduce.run import Job, missing, run
+from linfdist.tables.plan import Planned
+from linfdist.tables.reproduce import Job, epoch_times, missing, run, schedule_points
+from linfdist.tables.rows import read_table_rows
 from linfdist.training import train
 
 SETTINGS = {"width": 16, "epochs": 2}

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, Literal, get_args
 
-from ... import recipes
-from ...recipes import Recipe
-from ...report.published import Result
-from .beside import published_row
+from .. import recipes
+from ..recipes import Recipe
+from ..report.published import Result, tables
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -76,3 +75,16 @@ def _settings(content: Mapping[str, Any], recipe: Recipe) -> dict[str, Any]:
     """Collect the changes, without those that have no effect in this recipe: a recipe refuses them."""
     wanted = content["laptop"] | content.get("laptop_rows", {}).get(recipe.name, {})
     return {key: value for key, value in wanted.items() if key not in recipe.idle()}
+
+
+def published_row(table: int, recipe: Recipe) -> Result | None:
+    """Find the paper's own row with the recipe's network and techniques; None if the paper has none.
+
+    All that a published row says (depth, smooth, decay, ...) must hold for the recipe; its networks have mean shift.
+    """
+    for row in tables()[table].rows:
+        said = {key: value for key, value in (row.more or {}).items() if key in Recipe.model_fields}
+        same = row.cited is None and row.data == recipe.data and row.model == recipe.model and recipe.mean_shift
+        if same and all(getattr(recipe, key) == value for key, value in said.items()):
+            return row
+    return None

@@ -7,9 +7,9 @@ from typer.testing import CliRunner
 
 from linfdist.cli import app
 from linfdist.runs.records import append_records
-from linfdist.tables.compare.rows import read_compare_rows
-from linfdist.tables.compare.run import run
-from linfdist.tables.compare.terms import Terms
+from linfdist.tables.compare import run
+from linfdist.tables.rows import read_compare_rows
+from linfdist.tables.rules import Rules
 from linfdist.training import Diverged
 
 from .fakes import Fake
@@ -18,21 +18,19 @@ from .fakes import Fake
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
     """Epochs of one second, few images to choose by, one round of attacks: time and attacks are tested elsewhere."""
-    monkeypatch.setattr("linfdist.tables.compare.bout.seconds_per_epoch", lambda *_: 1.0)
-    monkeypatch.setattr("linfdist.tables.compare.run.HELD_OUT", 40)
+    monkeypatch.setattr("linfdist.tables.entry.seconds_per_epoch", lambda *_: 1.0)
+    monkeypatch.setattr("linfdist.tables.compare.HELD_OUT", 40)
     monkeypatch.setattr("linfdist.evaluate.gallery.ROUNDS", 1)
 
 
 @pytest.fixture
 def contend(monkeypatch, tmp_path, digits):
-    def go(*fakes, budget=8.0, **terms):
-        monkeypatch.setattr(
-            "linfdist.tables.compare.contenders.contenders", lambda: {each.name: each for each in fakes}
-        )
-        monkeypatch.setattr("linfdist.tables.compare.bout.ATTACKS", ("pgd",))
+    def go(*fakes, budget=8.0, **rules):
+        monkeypatch.setattr("linfdist.tables.contenders.contenders", lambda: {each.name: each for each in fakes})
+        monkeypatch.setattr("linfdist.tables.entry.ATTACKS", ("pgd",))
         told = []
-        terms = Terms("digits", budget, limit=20, **terms)
-        return run(terms, [], tmp_path, tmp_path / "rows.jsonl", digits, told.append), told
+        rules = Rules("digits", budget, limit=20, **rules)
+        return run(rules, [], tmp_path, tmp_path / "rows.jsonl", digits, told.append), told
 
     return go
 
@@ -48,19 +46,19 @@ def test_a_row_and_its_choice(contend):
     assert row.certified <= row.strongest <= row.pgd20 <= row.clean
     assert row.memory_mb is None or row.memory_mb > 10
     assert [round(epochs, 1) for epochs in fake.calls[:3]] == [0.6, 0.6, 0.6]  # 95 % of 8 s / 4 / 3
-    assert row.epochs == fake.calls[3] > 6  # its pace is that of the trial: nearly nothing
+    assert row.epochs == fake.calls[3] > 6  # its seconds per epoch are those of the trial: nearly nothing
     assert told[:2] == ["  Fake (fake): about 1s per epoch", "1 of 1: Fake (fake)"]
 
 
 def test_nobody_takes_longer_than_the_others(contend, monkeypatch):
     """A training whose epochs take twice as long as its probes is done again, with half of the epochs."""
     now, fake = [0.0], Fake()
-    monkeypatch.setattr("linfdist.tables.compare.bout.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("linfdist.tables.entry.time.perf_counter", lambda: now[0])
     train = fake.train
 
-    def slow(lesson, setting, epochs, after_epoch):
+    def slow(task, setting, epochs, after_epoch):
         now[0] += 2 * epochs
-        return train(lesson, setting, epochs, after_epoch)
+        return train(task, setting, epochs, after_epoch)
 
     fake.train = slow
     ((row,), told) = contend(fake, trials=1)
@@ -83,7 +81,7 @@ def test_what_is_finished_is_not_done_again(contend, tmp_path, when):
     assert len(fake.calls) == 5  # three trials and a training, and the one that was stopped
     ((again,), told) = contend(fake)
     assert (again, told, len(fake.calls)) == (row, [], 5)
-    contend(fake, trials=1)  # other terms have a row of their own, and files
+    contend(fake, trials=1)  # other rules have a row of their own, and files
     assert len(read_compare_rows(tmp_path / "rows.jsonl")) == 2
     assert len(fake.calls) == 6
 
@@ -92,21 +90,21 @@ def test_what_others_do_not_take_of_our_recipe_may_change(contend, monkeypatch):
     other, ours = Fake(), Fake("ours")
     ours.takes = None
     before, _ = contend(other, ours)
-    changed = Terms("digits", 8.0).recipe.override({"width": 64})
-    monkeypatch.setattr(Terms, "recipe", changed)
+    changed = Rules("digits", 8.0).recipe.override({"width": 64})
+    monkeypatch.setattr(Rules, "recipe", changed)
     after, _ = contend(other, ours)
     assert (len(other.calls), len(ours.calls)) == (4, 8)  # three trials and a training, ours twice
     assert [row.method for row in after] == ["fake", "ours"]
     assert after[0] == before[0]
     assert after[1].recipe != before[1].recipe
-    monkeypatch.setattr(Terms, "recipe", changed.override({"flip": True}))  # which everyone takes
+    monkeypatch.setattr(Rules, "recipe", changed.override({"flip": True}))  # which everyone takes
     contend(other, ours)
     assert (len(other.calls), len(ours.calls)) == (8, 12)
 
 
 def test_a_file_that_is_no_trial_is_named(contend, tmp_path):
-    terms = Terms("digits", 8.0)
-    folder = tmp_path / terms.name / f"fake-{terms.shared}"
+    rules = Rules("digits", 8.0)
+    folder = tmp_path / rules.name / f"fake-{rules.shared}"
     folder.mkdir(parents=True)
     (folder / "trial-1.json").write_text('{"setting": 3}\n')
     with pytest.raises(ValueError, match=r"trial-1.json, line 1, is no result \(setting: .*\): remove it"):
@@ -125,16 +123,16 @@ def test_a_setting_that_diverges_is_not_chosen_and_a_method_that_does_stops_nobo
 def test_a_pace_is_told_as_soon_as_it_is_measured(monkeypatch, tmp_path, digits):
     """The first one is known before the second one is timed."""
     told, fakes = [], {"one": Fake("one"), "two": Fake("two")}
-    monkeypatch.setattr("linfdist.tables.compare.contenders.contenders", lambda: fakes)
+    monkeypatch.setattr("linfdist.tables.contenders.contenders", lambda: fakes)
 
     def timed(contender, *_):
         if contender.name == "two":
             raise KeyboardInterrupt
         return 1.0
 
-    monkeypatch.setattr("linfdist.tables.compare.bout.seconds_per_epoch", timed)
+    monkeypatch.setattr("linfdist.tables.entry.seconds_per_epoch", timed)
     with pytest.raises(KeyboardInterrupt):
-        run(Terms("digits", 8.0, limit=20), [], tmp_path, tmp_path / "rows.jsonl", digits, told.append)
+        run(Rules("digits", 8.0, limit=20), [], tmp_path, tmp_path / "rows.jsonl", digits, told.append)
     assert told[0].startswith("2 methods, 16s of training in all")
     assert told[1:] == ["  One (one): about 1s per epoch"]
 
@@ -185,7 +183,7 @@ def test_rows_that_cannot_be_written_are_told_before_anything_is_trained(tmp_pat
     (tmp_path / "file").touch()
     rows = tmp_path / "file" / "rows.jsonl"
     with pytest.raises(ValueError, match=r"rows\.jsonl cannot be written .*: choose another --rows"):
-        run(Terms("digits", 8.0), ["natural"], tmp_path, rows, digits)
+        run(Rules("digits", 8.0), ["natural"], tmp_path, rows, digits)
     assert not list(tmp_path.glob("*/natural-*"))
 
 

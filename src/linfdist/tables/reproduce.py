@@ -1,5 +1,8 @@
 """Run a table: train and evaluate what is not there yet, and keep one row per run."""
 
+import math
+import statistics
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -7,19 +10,22 @@ from pathlib import Path
 
 import torch
 
-from ... import data, machine, models
-from ...evaluate import evaluate, watch
-from ...machine import in_words
-from ...recipes import Recipe
-from ...recipes.problems import closest
-from ...runs.folder import Run
-from ...runs.records import append_records
-from ...training import train
-from .epochs import epoch_times
+from .. import data, models
+from ..evaluate import evaluate, watch
+from ..machine import CPU, in_words, synchronise
+from ..recipes import Recipe
+from ..recipes.problems import closest
+from ..runs.folder import Run
+from ..runs.records import append_records
+from ..training import Trainer, train
+from ..training.distributed import Workers
+from ..training.schedule import State, state_at
 from .plan import Planned, Scale, plan
 from .rows import TableRow, read_table_rows
 
 TIMES = 4  # the table of per-epoch times
+POINTS = 6  # of the p-ramp
+STEPS = 3
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,7 @@ def run(
     data_dir: Path | None = None,
     quiet: bool = False,
     tell: Callable[[str], None] = lambda text: None,
-    device: torch.device = machine.CPU,
+    device: torch.device = CPU,
 ) -> list[TableRow]:
     """Do what is missing, one job after the other, and return all rows of the file.
 
@@ -107,3 +113,50 @@ def _row(job: Job, recipe: Recipe, device: torch.device, hours: float, **measure
         "hours": round(hours, 3), "machine": in_words(device), "date": date.today().isoformat(),
     }  # fmt: skip
     return TableRow.model_validate(known | measured)
+
+
+@dataclass(frozen=True)
+class EpochTimes:
+    """The seconds per epoch for each p, which is written as text, and their mean over the recipe's epochs."""
+
+    by_p: dict[str, float]
+    mean: float
+
+
+def epoch_times(
+    recipe: Recipe, data_dir: Path | None = None, device: torch.device = CPU, steps: int = STEPS
+) -> EpochTimes:
+    """Time training steps with fresh weights, at e1's p, at the middle of each sixth of the p-ramp, and at p = inf.
+
+    The time of a step depends on p, and a little on the weights: those of a trained network leave the engine somewhat
+    more or less to skip.
+    """
+    train_set = data.load(recipe.data, data_dir=data_dir)
+    trainer = Trainer(recipe, train_set, data.info(recipe.data), Workers(device=device))
+    per_epoch = trainer.batches.steps_per_epoch
+    by_p: dict[str, float] = {}
+    total = 0.0
+    for epoch, share in schedule_points(recipe):
+        state = state_at(recipe, round(epoch * per_epoch), per_epoch)
+        name = "inf" if math.isinf(state.p) else f"{state.p:.4g}"
+        if name not in by_p:
+            by_p[name] = per_epoch * _step_seconds(trainer, state, steps)
+        total += share * by_p[name]
+    return EpochTimes(by_p, total / recipe.epochs)
+
+
+def schedule_points(recipe: Recipe) -> list[tuple[float, float]]:
+    """Return pairs (epoch, how many epochs it stands for): the middle of e1, of each sixth of e2, and of e3."""
+    ramp = [(recipe.e1 + recipe.e2 * (k + 0.5) / POINTS, recipe.e2 / POINTS) for k in range(POINTS)]
+    points = [(recipe.e1 / 2, recipe.e1), *ramp, (recipe.e1 + recipe.e2 + recipe.e3 / 2, recipe.e3)]
+    return [(epoch, share) for epoch, share in points if share > 0]
+
+
+def _step_seconds(trainer: Trainer, state: State, steps: int) -> float:
+    times = []
+    for _ in range(steps + 1):
+        start = time.perf_counter()
+        trainer.step(state)
+        synchronise(trainer.workers.device)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times[1:])  # the first one warms up

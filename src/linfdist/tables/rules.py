@@ -1,4 +1,4 @@
-"""The terms of a comparison, the same for every contender: images, time, trials, seed."""
+"""The rules of a comparison, the same for every contender: images, time, trials, seed."""
 
 import hashlib
 import math
@@ -6,8 +6,8 @@ import re
 from collections.abc import Set
 from dataclasses import dataclass
 
-from ... import recipes
-from ...recipes.problems import closest
+from .. import recipes
+from ..recipes.problems import closest
 
 DATA = ("mnist", "fashion", "cifar10", "digits")  # not tinyimagenet: its crop is not passed on
 TRIALS = 3
@@ -20,7 +20,7 @@ _LONGEST = 1000 * 3600
 
 
 @dataclass(frozen=True)
-class Terms:
+class Rules:
     """What every contender gets.
 
     budget: seconds of training, the trials' share included; trials: how many settings each one tries; limit: only the

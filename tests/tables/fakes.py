@@ -3,7 +3,7 @@
 import torch
 
 from linfdist.baselines import ReLUNet
-from linfdist.tables.compare.contenders import Contender, silent
+from linfdist.tables.contenders import Contender, silent
 from linfdist.training import Diverged
 
 
@@ -17,14 +17,14 @@ class Fake(Contender):
     def __init__(self, name="fake", stop=None, error=KeyboardInterrupt):
         self.name, self.title, self.stop, self.error, self.calls = name, name.title(), stop, error, []
 
-    def steps_per_epoch(self, lesson, setting):
-        return len(lesson.dataset) // 100
+    def steps_per_epoch(self, task, setting):
+        return len(task.dataset) // 100
 
-    def train(self, lesson, setting, epochs, after_epoch=silent):
+    def train(self, task, setting, epochs, after_epoch=silent):
         self.calls.append(epochs)
         after_epoch(epochs, 50.0)
         if self.stop == len(self.calls):
             raise self.error() if self.error is KeyboardInterrupt else Diverged(f"lost at {setting['lr']}", 3)
         torch.manual_seed(int(10 * setting["lr"]))
-        info = lesson.info
+        info = task.info
         return ReLUNet(info.shape, info.num_classes, info.mean, info.std, hidden=[4]).eval()

@@ -1,5 +1,6 @@
-"""Who is compared: every method of `linfdist.baselines`, and the paper's own networks."""
+"""Who is compared: every method of `linfdist.baselines`, and the paper's own networks; and how long they train."""
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -7,16 +8,20 @@ from typing import Any
 
 import torch
 
-from ... import baselines
-from ...baselines import METHODS, Method, Plan
-from ...data import Dataset, Info
-from ...models import PixelNet
-from ...recipes import Recipe
-from ...recipes.problems import closest
-from ...training import Trainer
-from .terms import AUGMENTATION, SHARED
+from .. import baselines
+from ..baselines import METHODS, Method, Plan
+from ..data import Dataset, Info
+from ..models import PixelNet
+from ..recipes import Recipe
+from ..recipes.problems import closest
+from ..training import Trainer
+from .rules import AUGMENTATION, SHARED
 
 AfterEpoch = Callable[[float, float], object]  # is told how many epochs are done, and the training accuracy (percent)
+SHARE = 0.01  # of the budget: probes are doubled until one takes that long
+REHEARSAL = 1 / 24  # in place of SHARE where no trial follows: a step may get slower while a network learns
+FIRST_STEPS = 4
+CAREFUL = 0.95  # plans fill so much of their time: an epoch may take longer than its probe
 _NETWORK = ("size", "width")  # what a setting may say of the network
 
 
@@ -25,7 +30,7 @@ def silent(epoch: float, accuracy: float) -> None:
 
 
 @dataclass(frozen=True)
-class Lesson:
+class Task:
     """What is to be learned: images, what they are, and the recipe whose ε and augmentation everyone takes."""
 
     dataset: Dataset
@@ -50,12 +55,12 @@ class Contender(ABC):
     takes: frozenset[str] | None = SHARED
 
     @abstractmethod
-    def steps_per_epoch(self, lesson: Lesson, setting: Mapping[str, Any]) -> int:
+    def steps_per_epoch(self, task: Task, setting: Mapping[str, Any]) -> int:
         """How many updates an epoch has."""
 
     @abstractmethod
     def train(
-        self, lesson: Lesson, setting: Mapping[str, Any], epochs: float, after_epoch: AfterEpoch = silent
+        self, task: Task, setting: Mapping[str, Any], epochs: float, after_epoch: AfterEpoch = silent
     ) -> PixelNet:
         """Train a fresh network, with its whole schedule scaled to so many epochs; in eval mode, on the CPU.
 
@@ -70,30 +75,30 @@ class MethodContender(Contender):
         self.method, self.name, self.title, self.source = method, method.name, method.title, method.source
         self.certified_by, self.settings = method.certified_by, method.settings
 
-    def steps_per_epoch(self, lesson: Lesson, setting: Mapping[str, Any]) -> int:
-        return len(lesson.dataset) // self._parts(lesson, setting, 1.0)[1].batch_size
+    def steps_per_epoch(self, task: Task, setting: Mapping[str, Any]) -> int:
+        return len(task.dataset) // self._parts(task, setting, 1.0)[1].batch_size
 
     def train(
-        self, lesson: Lesson, setting: Mapping[str, Any], epochs: float, after_epoch: AfterEpoch = silent
+        self, task: Task, setting: Mapping[str, Any], epochs: float, after_epoch: AfterEpoch = silent
     ) -> PixelNet:
-        method, plan = self._parts(lesson, setting, epochs)
-        info, size = lesson.info, {key: setting[key] for key in _NETWORK if key in setting}
+        method, plan = self._parts(task, setting, epochs)
+        info, size = task.info, {key: setting[key] for key in _NETWORK if key in setting}
         with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(lesson.seed)
+            torch.default_generator.manual_seed(task.seed)
             network = method.network(info.shape, info.num_classes, info.mean, info.std, **size)
         return baselines.train(
-            network, lesson.dataset.images, lesson.dataset.labels, method, plan,
+            network, task.dataset.images, task.dataset.labels, method, plan,
             lambda epoch: after_epoch(epoch.epoch, epoch.accuracy),
         )  # fmt: skip
 
-    def _parts(self, lesson: Lesson, setting: Mapping[str, Any], epochs: float) -> tuple[Method, Plan]:
+    def _parts(self, task: Task, setting: Mapping[str, Any], epochs: float) -> tuple[Method, Plan]:
         planned = {"reach", *(field.name for field in fields(Plan))}
         own = {key: value for key, value in setting.items() if key not in planned and key not in _NETWORK}
         changes = {key: value for key, value in setting.items() if key in planned}
-        method, recipe = self.method(**own), lesson.recipe
+        method, recipe = self.method(**own), task.recipe
         eps = float(recipe.fraction("eps"))
         augmentation = {key: getattr(recipe, key) for key in AUGMENTATION}
-        return method, method.plan(eps, epochs, seed=lesson.seed, **augmentation, **changes)
+        return method, method.plan(eps, epochs, seed=task.seed, **augmentation, **changes)
 
 
 class RecipeContender(Contender):
@@ -106,14 +111,14 @@ class RecipeContender(Contender):
     takes = None
     settings: Sequence[Mapping[str, Any]] = ({"lr": 0.03}, {"lr": 0.02}, {"lr": 0.05})
 
-    def steps_per_epoch(self, lesson: Lesson, setting: Mapping[str, Any]) -> int:
-        return len(lesson.dataset) // lesson.recipe.override(setting).batch_size
+    def steps_per_epoch(self, task: Task, setting: Mapping[str, Any]) -> int:
+        return len(task.dataset) // task.recipe.override(setting).batch_size
 
     def train(
-        self, lesson: Lesson, setting: Mapping[str, Any], epochs: float, after_epoch: AfterEpoch = silent
+        self, task: Task, setting: Mapping[str, Any], epochs: float, after_epoch: AfterEpoch = silent
     ) -> PixelNet:
-        recipe = lesson.recipe.override({**setting, "epochs": epochs, "seed": lesson.seed})
-        trainer = Trainer(recipe, lesson.dataset, lesson.info)
+        recipe = task.recipe.override({**setting, "epochs": epochs, "seed": task.seed})
+        trainer = Trainer(recipe, task.dataset, task.info)
         return trainer.run(lambda progress: after_epoch(progress.epoch, progress.train_accuracy))
 
 
@@ -144,3 +149,26 @@ def chosen(names: Sequence[str], trials: int) -> list[Contender]:
                 f"trials = {trials}: must be at most {len(each.settings)}, for {each.name} has so many settings to try"
             )
     return wanted
+
+
+def seconds_per_epoch(contender: Contender, task: Task, setting: Mapping[str, Any], long: float) -> float:
+    """Time short trainings, of 4, 8, 16, ... steps: each goes through the whole schedule, as the real one will.
+
+    long: the seconds that the last of them takes at least, unless that is a whole epoch. What a training costs however
+    short it is drops out of the difference between the last two.
+    """
+    per_epoch = contender.steps_per_epoch(task, setting)
+    steps, before = FIRST_STEPS, None
+    while True:
+        start = time.perf_counter()
+        contender.train(task, setting, steps / per_epoch)
+        took = time.perf_counter() - start
+        if before is not None and (took >= long or steps >= per_epoch):
+            gained = (took - before) / (steps / 2)
+            return per_epoch * max(gained, took / steps / 2)  # a hiccup of the machine must not promise too much
+        steps, before = 2 * steps, took
+
+
+def epochs_within(seconds: float, epoch: float, steps_per_epoch: int) -> float:
+    """How many epochs to plan, in whole steps; at least one step."""
+    return max(1, int(CAREFUL * seconds / epoch * steps_per_epoch)) / steps_per_epoch

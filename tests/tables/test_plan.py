@@ -5,8 +5,8 @@ import pytest
 from linfdist import recipes
 from linfdist.recipes import Recipe
 from linfdist.report.published import tables
-from linfdist.tables.reproduce.plan import SCALES, numbers, plan
-from linfdist.tables.reproduce.run import jobs
+from linfdist.tables.plan import SCALES, numbers, plan
+from linfdist.tables.reproduce import jobs
 
 
 def test_the_tables():

@@ -6,8 +6,8 @@ from typer.testing import CliRunner
 from linfdist.cli import app
 from linfdist.eps import down, nearest, up
 from linfdist.runs.records import append_records
-from linfdist.tables.reproduce.compare import compare, spread
-from linfdist.tables.reproduce.plan import SCALES, numbers
+from linfdist.tables.layout import mean_and_deviation, paper_table
+from linfdist.tables.plan import SCALES, numbers
 
 
 def line(comparison, row, network=None):
@@ -20,7 +20,7 @@ def test_the_ablation(make_row):
         make_row(3, "cifar10-mlp-ablation-b", 1, clean=41.0, robust=30.001, certified=28.999),
         make_row(3, "cifar10-ablation-no-shift", clean=20.0, robust=10.0, certified=5.0),
     ]
-    shown = compare(3, "laptop", rows)
+    shown = paper_table(3, "laptop", rows)
     assert shown.headings == ["row", "network", "clean, paper", "clean, here", "robust, paper", "robust, here",
                               "certified, paper", "certified, here", "runs"]  # fmt: skip
     assert line(shown, "B", "ℓ∞-dist Net+MLP")[2:] == [
@@ -28,11 +28,11 @@ def test_the_ablation(make_row):
     ]  # fmt: skip
     assert line(shown, "B", "ℓ∞-dist Net")[2:] == ["55.63", "–", "35.28", "–", "32.56", "–", "–"]
     assert line(shown, "E without mean shift")[2:] == ["–", "20.00", "–", "10.00", "–", "5.00", "1"]
-    assert all(each[-1] == "–" for each in compare(3, "paper", rows).lines)  # those rows are of the laptop
+    assert all(each[-1] == "–" for each in paper_table(3, "paper", rows).lines)  # those rows are of the laptop
 
 
 def test_main_results_and_baselines(make_row):
-    shown = compare(1, "laptop", [make_row(1, "fashion-mlp", clean=80.0, robust=70.0, certified=65.0)])
+    shown = paper_table(1, "laptop", [make_row(1, "fashion-mlp", clean=80.0, robust=70.0, certified=65.0)])
     mine = [each for each in shown.lines if each[-1] != "–"]
     assert mine == [
         ["fashion", "ℓ∞-dist Net+MLP", "87.91", "80.00", "80.89", "70.00", "79.23", "65.00", "1"],
@@ -41,18 +41,18 @@ def test_main_results_and_baselines(make_row):
 
 
 def test_depth_and_times(make_row):
-    depth = compare(7, "laptop", [make_row(7, "cifar10-depth-identity-8", clean=40.0, train_clean=45.0)])
+    depth = paper_table(7, "laptop", [make_row(7, "cifar10-depth-identity-8", clean=40.0, train_clean=45.0)])
     assert line(depth, "identity map, 8 layers")[1:] == ["67.11", "45.00", "56.64", "40.00", "–", "–", "1"]
-    times = compare(4, "laptop", [make_row(4, "cifar10", seconds_per_epoch=30.0)])
+    times = paper_table(4, "laptop", [make_row(4, "cifar10", seconds_per_epoch=30.0)])
     assert line(times, "ℓ∞-dist Net")[1:] == ["19.7", "30.00", "1"]
 
 
 def test_spread():
-    assert spread([], nearest) == "–"
-    assert spread([33.299], down) == "33.29"
-    assert spread([26.68], down) == "26.68"  # the float lies below; what was written counts
-    assert spread([33.291], up) == "33.30"
-    assert spread([1.0, 2.0, 3.0], nearest) == "2.00 ± 1.00"
+    assert mean_and_deviation([], nearest) == "–"
+    assert mean_and_deviation([33.299], down) == "33.29"
+    assert mean_and_deviation([26.68], down) == "26.68"  # the float lies below; what was written counts
+    assert mean_and_deviation([33.291], up) == "33.30"
+    assert mean_and_deviation([1.0, 2.0, 3.0], nearest) == "2.00 ± 1.00"
 
 
 @pytest.fixture

@@ -6,9 +6,8 @@ import pytest
 
 from linfdist import recipes
 from linfdist.data import info, load
-from linfdist.tables.compare.contenders import Lesson, MethodContender, chosen, contenders
-from linfdist.tables.compare.pace import epochs_within, seconds_per_epoch
-from linfdist.tables.compare.terms import DATA, Terms, parse_budget, rounded_up_time, time_text
+from linfdist.tables.contenders import MethodContender, Task, chosen, contenders, epochs_within, seconds_per_epoch
+from linfdist.tables.rules import DATA, Rules, parse_budget, rounded_up_time, time_text
 
 from .fakes import Fake
 
@@ -40,13 +39,13 @@ def test_what_is_no_time(text):
 
 
 def test_how_time_is_shared():
-    terms = Terms("mnist", 1200)
-    assert (terms.trials, terms.trial_seconds, terms.training_seconds) == (3, 100, 900)
-    assert terms.needed(90) == pytest.approx(120)  # three quarters of which are an epoch
-    assert Terms("mnist", 1200, trials=9).needed(100) == pytest.approx(360)  # a ninth of a quarter: a tenth of an epoch
-    alone = Terms("mnist", 1200, trials=1)
+    rules = Rules("mnist", 1200)
+    assert (rules.trials, rules.trial_seconds, rules.training_seconds) == (3, 100, 900)
+    assert rules.needed(90) == pytest.approx(120)  # three quarters of which are an epoch
+    assert Rules("mnist", 1200, trials=9).needed(100) == pytest.approx(360)  # a ninth of a quarter: a tenth of an epoch
+    alone = Rules("mnist", 1200, trials=1)
     assert (alone.trial_seconds, alone.training_seconds, alone.needed(90)) == (0, 1200, 90)
-    assert terms.name.startswith("mnist-20m-trials3-seed0-")
+    assert rules.name.startswith("mnist-20m-trials3-seed0-")
     assert [rounded_up_time(value) for value in (0.2, 179.1, 181, 10700, 10801)] == ["1s", "180s", "4m", "179m", "4h"]
 
 
@@ -63,29 +62,29 @@ def test_how_time_is_shared():
 )
 def test_terms_that_cannot_be(change, told):
     with pytest.raises(ValueError, match=told):
-        Terms(**{"data": "mnist", "budget": 60.0} | change)
+        Rules(**{"data": "mnist", "budget": 60.0} | change)
 
 
 def test_everyone_is_there_and_declares_settings_that_work(digits):
     everyone = contenders()
     assert {"dist", "ibp", "crown-ibp", "natural"} <= everyone.keys()
-    lesson = Lesson(load("digits", data_dir=digits), info("digits"), Terms("digits", 1).recipe, 0)
+    task = Task(load("digits", data_dir=digits), info("digits"), Rules("digits", 1).recipe, 0)
     for contender in everyone.values():
         assert len(contender.settings) >= 3, contender.name
         assert contender.certified_by
         for setting in contender.settings:
-            assert contender.steps_per_epoch(lesson, setting) > 0
-    method, plan = MethodContender(type(everyone["sabr"].method()))._parts(lesson, everyone["sabr"].settings[1], 40.0)
+            assert contender.steps_per_epoch(task, setting) > 0
+    method, plan = MethodContender(type(everyone["sabr"].method()))._parts(task, everyone["sabr"].settings[1], 40.0)
     assert (method.share, plan.kappa, plan.lr, plan.warm_up, plan.ramp) == (0.4, (1.0, 0.0), 1e-3, 2.0, 20.0)
-    _, plan = everyone["ibp"]._parts(lesson, everyone["ibp"].settings[1], 40.0)
+    _, plan = everyone["ibp"]._parts(task, everyone["ibp"].settings[1], 40.0)
     assert plan.eps == pytest.approx(0.1 * 4 / 3)
 
 
 @pytest.mark.parametrize("name", ["dist", "natural"])
 def test_a_training_tells_how_it_is_after_each_epoch(digits, name):
-    lesson, told = Lesson(load("digits", data_dir=digits), info("digits"), Terms("digits", 1).recipe, 0), []
+    task, told = Task(load("digits", data_dir=digits), info("digits"), Rules("digits", 1).recipe, 0), []
     contender = contenders()[name]
-    contender.train(lesson, contender.settings[0], 2.0, lambda *each: told.append(each))
+    contender.train(task, contender.settings[0], 2.0, lambda *each: told.append(each))
     assert [epoch for epoch, _ in told] == [1, 2]
     assert 0 < told[0][1] < told[1][1] <= 100
 
@@ -101,18 +100,18 @@ def test_unknown_names_and_too_many_trials():
 
 def test_the_pace_is_that_of_what_is_added(digits, monkeypatch):
     """A training of n steps that takes 5 + 2 n seconds: an epoch of 13 takes 26, whatever its beginning costs."""
-    lesson = Lesson(load("digits", data_dir=digits), info("digits"), Terms("digits", 1).recipe, 0)
+    task = Task(load("digits", data_dir=digits), info("digits"), Rules("digits", 1).recipe, 0)
     fake, now = Fake(), [0.0]
-    monkeypatch.setattr("linfdist.tables.compare.pace.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("linfdist.tables.contenders.time.perf_counter", lambda: now[0])
     train = fake.train
 
-    def slow(lesson, setting, epochs):
-        now[0] += 5 + 2 * epochs * fake.steps_per_epoch(lesson, setting)
-        return train(lesson, setting, epochs)
+    def slow(task, setting, epochs):
+        now[0] += 5 + 2 * epochs * fake.steps_per_epoch(task, setting)
+        return train(task, setting, epochs)
 
     fake.train = slow
-    assert fake.steps_per_epoch(lesson, {}) == 13
-    assert seconds_per_epoch(fake, lesson, fake.settings[0], long=1e4) == pytest.approx(26)
+    assert fake.steps_per_epoch(task, {}) == 13
+    assert seconds_per_epoch(fake, task, fake.settings[0], long=1e4) == pytest.approx(26)
     assert fake.calls == [4 / 13, 8 / 13, 16 / 13]
     assert epochs_within(260, 26, 13) == 123 / 13  # 95 % of it, in whole steps
     assert epochs_within(0.001, 26, 13) == 1 / 13

@@ -1,4 +1,4 @@
-"""One contender's part: settings tried on held-out images, a training on all images, an evaluation on the test set.
+"""One contender's entry: settings tried on held-out images, a training on all images, an evaluation on the test set.
 
 Whatever is finished is in a file, and is not done again: trial-1.json, ..., model.safetensors, rows of the evaluation.
 """
@@ -12,28 +12,27 @@ from pathlib import Path
 import torch
 from pydantic import ValidationError
 
-from ... import models
-from ...attacks import attack
-from ...data import Dataset
-from ...evaluate import BATCH, Violated, evaluate, summarise, violations
-from ...evaluate.examine import examine
-from ...evaluate.progress import busy
-from ...evaluate.subject import subject_of
-from ...files import file_sha256, read_header, write_atomically
-from ...machine import in_words
-from ...models import PixelNet
-from ...runs.folder import MODEL
-from ...runs.records import Record, read_records
-from ...training import Diverged
-from . import memory
-from .contenders import AfterEpoch, Contender, Lesson
-from .pace import REHEARSAL, SHARE, epochs_within, seconds_per_epoch
+from .. import models
+from ..attacks import attack
+from ..data import Dataset
+from ..evaluate import BATCH, Violated, evaluate, summarise, violations
+from ..evaluate.examine import examine
+from ..evaluate.progress import busy
+from ..evaluate.subject import subject_of
+from ..files import file_sha256, read_header, write_atomically
+from ..machine import in_words
+from ..models import PixelNet
+from ..runs.folder import MODEL
+from ..runs.records import Record, read_records
+from ..training import Diverged
+from .contenders import REHEARSAL, SHARE, AfterEpoch, Contender, Task, epochs_within, seconds_per_epoch
 from .rows import CompareRow, Setting, Trial, plain, setting_in_words
-from .terms import Terms, checksum
+from .rules import Rules, checksum
 
 ATTACKS = ("pgd", "strong")
 ATTEMPTS = 3  # at a training that ends in time: long ones may be slower than short ones, as distances get dearer
 LATE = 1.1  # times what a training may take
+_RESET, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 HEADER = "compare"  # the key of a network's file that holds its record
 
 
@@ -48,49 +47,45 @@ class Trained(Record):
 
 @dataclass(frozen=True)
 class Images:
-    """What everyone sees: images to learn from, without and with those that are held out, and the first test images."""
+    """What everyone sees: images of trials, those held out from them, all training images, the first test images."""
 
-    kept: Lesson
+    trial: Task
     held: Dataset
-    all: Lesson
+    all: Task
     test: Dataset
 
 
-class Bout:
-    """A contender under the terms of a comparison, in its folder."""
+class Entry:
+    """A contender under the rules of a comparison, in its folder."""
 
     def __init__(
         self,
         contender: Contender,
-        terms: Terms,
+        rules: Rules,
         images: Images,
         folder: Path,
         tell: Callable[[str], None] = lambda text: None,
         show: bool = False,
     ) -> None:
-        self.contender, self.terms, self.images, self.folder = contender, terms, images, folder
-        self.tell, self.show, self.eps = tell, show, terms.recipe.eps
-        self.paces: dict[int, float] = {}  # seconds per epoch, by the number of the setting
+        self.contender, self.rules, self.images, self.folder = contender, rules, images, folder
+        self.tell, self.show, self.eps = tell, show, rules.recipe.eps
+        self.timings: dict[int, float] = {}  # seconds per epoch, by the number of the setting
 
-    def pace(self, number: int) -> float:
-        """The seconds that an epoch takes with setting `number` = 0, 1, ..., as probed."""
-        if number not in self.paces:
-            self.paces[number] = self._timed(number, SHARE)
-        return self.paces[number]
-
-    def rehearsed(self, number: int) -> float:
-        """The same from longer probes, for a training without a trial before it."""
-        return self._timed(number, REHEARSAL)
+    def epoch_seconds(self, number: int) -> float:
+        """Return the seconds that an epoch takes with setting `number` = 0, 1, ..., measured in short trainings."""
+        if number not in self.timings:
+            self.timings[number] = self._timed(number, SHARE)
+        return self.timings[number]
 
     def _timed(self, number: int, share: float) -> float:
-        setting, long = self.contender.settings[number], share * self.terms.budget
+        setting, long = self.contender.settings[number], share * self.rules.budget
         with busy(f"{self.contender.title}: timing short trainings", self.show):
-            return seconds_per_epoch(self.contender, self.images.kept, setting, long)
+            return seconds_per_epoch(self.contender, self.images.trial, setting, long)
 
     def run(self) -> CompareRow:
         """Do whatever is missing, and make the row."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        trials = [self.trial(number) for number in range(self.terms.trials)] if self.terms.trials > 1 else []
+        trials = [self.trial(number) for number in range(self.rules.trials)] if self.rules.trials > 1 else []
         best = max(range(len(trials)), key=lambda number: trials[number].rank, default=0)
         if trials and trials[best].problem is not None:
             raise Diverged(f"{self.contender.title}: no trial came to its end; {trials[best].problem}", 0)
@@ -104,13 +99,13 @@ class Bout:
         before = read_records(path, Trial)
         if before and before[0].setting == plain(setting):
             return before[0]
-        lesson, seconds = self.images.kept, self.terms.trial_seconds
-        epochs = epochs_within(seconds, self.pace(number), self.contender.steps_per_epoch(lesson, setting))
-        what = f"trial {number + 1} of {self.terms.trials}, {setting_in_words(plain(setting))}"
+        task, seconds = self.images.trial, self.rules.trial_seconds
+        epochs = epochs_within(seconds, self.epoch_seconds(number), self.contender.steps_per_epoch(task, setting))
+        what = f"trial {number + 1} of {self.rules.trials}, {setting_in_words(plain(setting))}"
         measured, problem, start = {"clean": 0.0, "pgd20": 0.0, "certified": 0.0}, None, time.perf_counter()
         try:
             with busy(f"{self.contender.title}: {what}, {epochs:.3g} epochs in {seconds:.3g} s", self.show) as add:
-                network = self.contender.train(lesson, setting, epochs, _told_to(add))
+                network = self.contender.train(task, setting, epochs, _told_to(add))
                 took = time.perf_counter() - start
                 measured = self.measure(network)
         except Diverged as error:
@@ -155,22 +150,22 @@ class Bout:
                 raise ValueError(f"{path} has no record of its training: remove it, and it is trained again") from None
             except ValueError as error:
                 raise ValueError(f"{error}; remove it, and it is trained again") from None
-        lesson, seconds = self.images.all, self.terms.training_seconds
-        pace = self.rehearsed(number) if epoch is None else epoch
-        pace *= len(lesson.dataset) / len(self.images.kept.dataset)
+        task, seconds = self.images.all, self.rules.training_seconds
+        per_epoch = self._timed(number, REHEARSAL) if epoch is None else epoch
+        per_epoch *= len(task.dataset) / len(self.images.trial.dataset)
         for attempts_left in reversed(range(ATTEMPTS)):
-            epochs = epochs_within(seconds, pace, self.contender.steps_per_epoch(lesson, setting))
-            watched, start = memory.reset_peak(), time.perf_counter()
+            epochs = epochs_within(seconds, per_epoch, self.contender.steps_per_epoch(task, setting))
+            watched, start = _reset_peak(), time.perf_counter()
             with busy(f"{self.contender.title}: training, {epochs:.3g} epochs in {seconds:.3g} s", self.show) as add:
-                network = self.contender.train(lesson, setting, epochs, _told_to(add))
+                network = self.contender.train(task, setting, epochs, _told_to(add))
             took = time.perf_counter() - start
             if took <= LATE * seconds or not attempts_left:
                 break
-            pace = took / epochs
+            per_epoch = took / epochs
             self.tell(f"  {epochs:.3g} epochs took {took:.1f} s, longer than the others have: again, with fewer")
-        peak = memory.peak_mb() if watched else None
+        peak = _peak_mb() if watched else None
         record = Trained(setting=plain(setting), epochs=epochs, seconds=round(took, 3), memory_mb=peak)
-        network.class_names = lesson.dataset.classes
+        network.class_names = task.dataset.classes
         models.save(network, path, {HEADER: record.model_dump_json(exclude_none=True)})
         self.tell(f"  training, {setting_in_words(plain(setting))}: {epochs:.3g} epochs, {took:.1f} s")
         return models.load(path), record  # what is measured is what is kept
@@ -183,22 +178,22 @@ class Bout:
     def row(self, trials: list[Trial], network: PixelNet, trained: Trained) -> CompareRow:
         """Evaluate the network and make the row."""
         file = self.folder / MODEL
-        part = "test" if self.terms.limit is None else f"test{len(self.images.test)}"
+        part = "test" if self.rules.limit is None else f"test{len(self.images.test)}"
         out = self.folder / f"{part}-{file_sha256(file)[:12]}"
         summary = evaluate(
             network, self.images.test, self.eps, out, file, method=self.method, radii=False,
             attacks=ATTACKS, show_progress=self.show,
         ).summary  # fmt: skip
         row = CompareRow(
-            data=self.terms.data,
+            data=self.rules.data,
             eps=self.eps,
-            shared=self.terms.shared,
-            recipe=checksum(self.terms.recipe, self.contender.takes),
+            shared=self.rules.shared,
+            recipe=checksum(self.rules.recipe, self.contender.takes),
             method=self.contender.name,
             title=self.contender.title,
             source=self.contender.source,
-            budget=self.terms.budget,
-            seed=self.terms.seed,
+            budget=self.rules.budget,
+            seed=self.rules.seed,
             trials=trials,
             chosen=trained.setting,
             epochs=trained.epochs,
@@ -228,3 +223,22 @@ def _told_to(add: Callable[[str], None]) -> AfterEpoch:
 
 def _percentages(measured: dict[str, float]) -> str:
     return ", ".join(f"{name} {value:.2f}" for name, value in measured.items())
+
+
+def _reset_peak() -> bool:
+    """Begin anew to watch how much this process holds; False where the system (all but Linux) cannot."""
+    try:
+        _RESET.write_text("5")
+    except OSError:
+        return False
+    return True
+
+
+def _peak_mb() -> float | None:
+    """The most megabytes that this process held since `_reset_peak`; None where the system does not tell."""
+    try:
+        lines = _STATUS.read_text().splitlines()
+    except OSError:
+        return None
+    peak = next((line.split()[1] for line in lines if line.startswith("VmHWM:")), None)
+    return None if peak is None else round(int(peak) * 1024 / 1e6, 1)

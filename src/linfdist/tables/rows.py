@@ -1,12 +1,16 @@
-"""Results of a comparison, one JSON object per line: tables and pictures are made from them."""
+"""Results of comparisons and of the paper's tables, one JSON object per line; tables and pictures read them."""
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from ...runs.records import Percent, Record, read_records
+from ..recipes import Recipe
+from ..runs.records import Percent, Record, read_records
+
+if TYPE_CHECKING:
+    from .plan import Planned
 
 Setting = dict[str, float | int | str | list[float]]
 
@@ -32,7 +36,7 @@ class Trial(Record):
 
 
 class CompareRow(Record):
-    """One contender under the terms of a comparison.
+    """One contender under the rules of a comparison.
 
     shared: a checksum of the ε and the augmentation that everyone had; recipe: one of all that this contender took of
     the recipe, equal to `shared` for all but ours. budget: seconds, of which the trials had a share;
@@ -104,3 +108,35 @@ def _value(value: float | str | list[float]) -> str:
     if isinstance(value, list):
         return "→".join(f"{each:g}" for each in value)
     return value if isinstance(value, str) else f"{value:.4g}"
+
+
+class TableRow(Record):
+    """One run of one row of a table; recipe: as it was trained.
+
+    Percentages of the test set (`train_clean`: of the training images, during the last epoch); None where nothing was
+    measured. Table 4 has seconds per epoch instead, by p, and their mean.
+    """
+
+    table: int
+    row: str
+    scale: Literal["paper", "laptop"]
+    recipe: Recipe
+    clean: Percent | None = None
+    robust: Percent | None = None
+    certified: Percent | None = None
+    train_clean: Percent | None = None
+    seconds_by_p: dict[str, float] | None = None
+    seconds_per_epoch: float | None = None
+    hours: float = Field(ge=0)
+    machine: str
+    date: str
+
+    def belongs_to(self, planned: "Planned") -> bool:
+        """Tell whether this is the result of such a run, with any seed: a recipe may have changed since."""
+        mine, wanted = (each.model_dump(exclude={"source", "seed"}) for each in (self.recipe, planned.recipe))
+        return (self.table, self.scale, mine) == (planned.table, planned.scale, wanted)
+
+
+def read_table_rows(path: Path) -> list[TableRow]:
+    """Read all rows; none if there is no such file. ValueError names a line that is no row."""
+    return read_records(path, TableRow)
