@@ -14,7 +14,7 @@ from hypothesis import settings
 from linfdist import data
 from linfdist.ops.select import BACKENDS
 
-from .covering import covering
+from .profiles import NIGHTLY, covering
 
 # Triton's kernels run in its interpreter, on the CPU. Triton reads this when it is imported; 0 leaves them to a GPU.
 os.environ.setdefault("TRITON_INTERPRET", "1")
@@ -26,8 +26,6 @@ os.environ.setdefault("TORCHINDUCTOR_FORCE_DISABLE_CACHES", "1")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# "nightly": every combination of parameters and more examples, for the workflow that runs at night.
-NIGHTLY = os.environ.get("LINFDIST_TEST_PROFILE") == "nightly"
 settings.register_profile("repeatable", derandomize=True, deadline=None, database=None, max_examples=15)
 settings.register_profile("nightly", parent=settings.get_profile("repeatable"), max_examples=100)
 settings.load_profile("nightly" if NIGHTLY else "repeatable")

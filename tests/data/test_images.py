@@ -188,26 +188,27 @@ def test_an_orientation_that_is_none_is_refused(tmp_path):
 # Large ones
 
 
-@pytest.mark.parametrize("side", [13000, 60000])
-def test_a_large_image_is_refused_before_it_is_decoded(side, tmp_path):
+def test_a_large_image_is_refused_before_it_is_decoded(tmp_path):
     """In a process with little memory beyond what it has after the imports."""
-    path = tmp_path / "large.png"
-    path.write_bytes(png(side, side, 8, 2, b""))
-    program = f"""
+    paths = [tmp_path / f"{side}.png" for side in (13000, 60000)]
+    for path in paths:
+        path.write_bytes(png(int(path.stem), int(path.stem), 8, 2, b""))
+    program = """
 import resource, sys
 from linfdist.data import DataError, read_image
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + 100_000_000,) * 2)
-try:
-    read_image({str(path)!r})
-except DataError as error:
-    sys.exit(str(error))
+for path in sys.argv[1:]:
+    try:
+        read_image(path)
+    except DataError as error:
+        print(error)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 1
-    assert "large.png" in done.stderr
-    assert "crop or resize it first" in done.stderr or "not an intact image" in done.stderr
-    assert "Traceback" not in done.stderr
+    done = subprocess.run([sys.executable, "-c", program, *map(str, paths)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for path, line in zip(paths, done.stdout.splitlines(), strict=True):
+        assert path.name in line
+        assert "crop or resize it first" in line or "not an intact image" in line
 
 
 def test_the_limit():

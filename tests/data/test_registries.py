@@ -25,8 +25,8 @@ def _cases() -> list[object]:
         for source in sources:
             marks = [pytest.mark.timeout(1200)]
             if not source.title.startswith(ON_DISK):
-                marks.append(pytest.mark.network)
-            if name in LARGE:
+                marks += [pytest.mark.network, pytest.mark.slow]  # of the speed of others
+            elif name in LARGE:
                 marks.append(pytest.mark.slow)
             label = source.title.replace(" ", "-").replace("/", "-")
             cases.append(pytest.param(builtin, source, id=f"{name}-{label}", marks=marks))

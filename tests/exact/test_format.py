@@ -15,6 +15,7 @@ from linfdist.data import read_image
 from linfdist.exact import file, twin
 
 from ..fixtures import FIXTURES
+from ..profiles import NIGHTLY
 from .changes import ALWAYS, CHANGES, NEVER
 from .nets import random_mlp, random_net
 from .parts import Parts, accepted, deep, headed, narrow, outcome, plain, staged, staged_head
@@ -30,11 +31,12 @@ def parts(request, tmp_path_factory) -> Parts:
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 def test_the_loader_and_the_twin_refuse_the_same_files(parts, change, tmp_path):
     rng, path, count = random.Random(change.__name__), tmp_path / "net", 0
-    for _ in range(CHANGES[change]):
+    tries = CHANGES[change] if NIGHTLY else CHANGES[change] // 3
+    for _ in range(tries):
         path.write_bytes(change(copy.deepcopy(parts), rng))
         count += accepted(path, prove=count < 3)
-    assert count < CHANGES[change] or change in ALWAYS
-    assert count > 0 or change in NEVER
+    assert count < tries or change in ALWAYS
+    assert count > 0 or change in NEVER or not NIGHTLY  # a third of the files may have no intact one
 
 
 def reasons(path: Path) -> tuple[str, str]:

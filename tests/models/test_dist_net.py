@@ -289,7 +289,7 @@ def test_wrong_configs():
 
 
 @pytest.mark.filterwarnings("default")  # torch.compile's own
-@pytest.mark.parametrize("name", ["DistNet", "ConvDistNetMLP"])  # every kind of layer
+@pytest.mark.parametrize("name", [pytest.param("DistNet", marks=pytest.mark.slow), "ConvDistNetMLP"])  # every kind
 def test_compiles_as_one_graph(name):
     net = NETS[name](depth=2)
     compiled = torch.compile(net, fullgraph=True, backend="aot_eager")

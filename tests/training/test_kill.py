@@ -80,6 +80,7 @@ def test_killed_around_the_last_file(finished, digits, tmp_path):
     check(tmp_path / "after", finished)
 
 
+@pytest.mark.slow
 def test_killed_at_random(finished, digits, tmp_path):
     draw = random.Random(0)
     moments = [f"{draw.uniform(0.0, 0.15):.4f}" for _ in range(8)]

@@ -1,8 +1,13 @@
-"""Covering arrays: of all combinations of a test's parameters, so many that every pair of values meets in one."""
+"""Which cases run: a choice every time, and all of them with LINFDIST_TEST_PROFILE=nightly.
 
+The choice is a covering array: of all combinations of a test's parameters, so many that every pair of values meets.
+"""
+
+import os
 from collections.abc import Hashable, Mapping, Sequence
 from itertools import combinations
 
+NIGHTLY = os.environ.get("LINFDIST_TEST_PROFILE") == "nightly"
 Pair = tuple[Hashable, ...]
 
 
