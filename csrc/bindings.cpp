@@ -23,10 +23,13 @@ int64_t threads() { return torch::stable::get_num_threads(); }
 
 namespace {
 
-Geometry geometry(const Ints& x, const Ints& w, const Ints& stride, const Ints& padding, const Ints& dilation, int64_t groups) {
+Geometry geometry(const Ints& x, const Ints& w, const Ints& stride, const Ints& padding, const Ints& dilation,
+                  int64_t groups) {
   STD_TORCH_CHECK(x.size() == 4 && w.size() == 4, "linfdist: x and w must have 4 dimensions");
-  STD_TORCH_CHECK(stride.size() == 2 && padding.size() == 2 && dilation.size() == 2, "linfdist: stride, padding and dilation need 2 numbers");
-  STD_TORCH_CHECK(groups > 0 && x[1] == w[1] * groups && w[0] % groups == 0, "linfdist: channels do not fit the groups");
+  STD_TORCH_CHECK(stride.size() == 2 && padding.size() == 2 && dilation.size() == 2,
+                  "linfdist: stride, padding and dilation need 2 numbers");
+  STD_TORCH_CHECK(groups > 0 && x[1] == w[1] * groups && w[0] % groups == 0,
+                  "linfdist: channels do not fit the groups");
   Geometry g{};
   g.N = x[0], g.C = x[1], g.H = x[2], g.W = x[3];
   g.O = w[0], g.KH = w[2], g.KW = w[3];
@@ -67,12 +70,14 @@ Tensor inf_dist_op(Tensor x, Tensor w, Ints stride, Ints padding, Ints dilation,
   return std::get<0>(inf_forward(x, w, geometry(shape(x), shape(w), stride, padding, dilation, groups), false));
 }
 
-std::tuple<Tensor, Tensor> inf_dist_argmax_op(Tensor x, Tensor w, Ints stride, Ints padding, Ints dilation, int64_t groups) {
+std::tuple<Tensor, Tensor> inf_dist_argmax_op(Tensor x, Tensor w, Ints stride, Ints padding, Ints dilation,
+                                              int64_t groups) {
   return inf_forward(x, w, geometry(shape(x), shape(w), stride, padding, dilation, groups), true);
 }
 
-std::tuple<Tensor, Tensor> inf_dist_backward_op(Tensor grad, Tensor y, Tensor where, Ints x_shape, Ints w_shape, Ints stride,
-                                                Ints padding, Ints dilation, int64_t groups, bool need_x, bool need_w) {
+std::tuple<Tensor, Tensor> inf_dist_backward_op(Tensor grad, Tensor y, Tensor where, Ints x_shape, Ints w_shape,
+                                                Ints stride, Ints padding, Ints dilation, int64_t groups, bool need_x,
+                                                bool need_w) {
   const Geometry g = geometry(x_shape, w_shape, stride, padding, dilation, groups);
   check_shape(grad, output_shape(g), y.scalar_type());
   check_shape(y, output_shape(g), y.scalar_type());
@@ -89,7 +94,8 @@ std::tuple<Tensor, Tensor> inf_dist_backward_op(Tensor grad, Tensor y, Tensor wh
     STD_TORCH_CHECK(inside, "linfdist: an arg-max lies outside the window");
     with_floats(y.scalar_type(), [&](auto t) {
       using T = decltype(t);
-      inf_dist_backward<T>(g, in<T>(grad), in<T>(y), code, need_x ? out<T>(dx) : nullptr, need_w ? out<T>(dw) : nullptr);
+      inf_dist_backward<T>(g, in<T>(grad), in<T>(y), code, need_x ? out<T>(dx) : nullptr,
+                           need_w ? out<T>(dw) : nullptr);
     });
   }
   return {dx, dw};
@@ -109,8 +115,8 @@ Tensor p_dist_op(Tensor x, Tensor w, double p, Ints stride, Ints padding, Ints d
   return y;
 }
 
-std::tuple<Tensor, Tensor> p_dist_backward_op(Tensor grad, Tensor x, Tensor w, Tensor y, double p, Ints stride, Ints padding,
-                                              Ints dilation, int64_t groups, bool need_x, bool need_w) {
+std::tuple<Tensor, Tensor> p_dist_backward_op(Tensor grad, Tensor x, Tensor w, Tensor y, double p, Ints stride,
+                                              Ints padding, Ints dilation, int64_t groups, bool need_x, bool need_w) {
   const Geometry g = geometry(shape(x), shape(w), stride, padding, dilation, groups);
   STD_TORCH_CHECK(p >= 1 && std::isfinite(p), "linfdist: p must be finite and at least 1");
   check(x, 4, x.scalar_type());
@@ -121,12 +127,14 @@ std::tuple<Tensor, Tensor> p_dist_backward_op(Tensor grad, Tensor x, Tensor w, T
   if (!empty(g) && g.inputs() && (need_x || need_w))
     with_floats(x.scalar_type(), [&](auto t) {
       using T = decltype(t);
-      p_dist_backward<T>(g, in<T>(grad), in<T>(x), in<T>(w), in<T>(y), p, need_x ? out<T>(dx) : nullptr, need_w ? out<T>(dw) : nullptr);
+      p_dist_backward<T>(g, in<T>(grad), in<T>(x), in<T>(w), in<T>(y), p, need_x ? out<T>(dx) : nullptr,
+                         need_w ? out<T>(dw) : nullptr);
     });
   return {dx, dw};
 }
 
-std::tuple<Tensor, Tensor, Tensor, Tensor> box_forward(const Tensor& lower, const Tensor& upper, const Tensor& w, const Geometry& g, bool argmax) {
+std::tuple<Tensor, Tensor, Tensor, Tensor> box_forward(const Tensor& lower, const Tensor& upper, const Tensor& w,
+                                                       const Geometry& g, bool argmax) {
   check(lower, 4, lower.scalar_type());
   check_shape(upper, shape(lower), lower.scalar_type());
   check(w, 4, lower.scalar_type());
@@ -140,25 +148,27 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> box_forward(const Tensor& lower, cons
   if (!empty(g) && g.inputs())
     with_floats(lower.scalar_type(), [&](auto t) {
       using T = decltype(t);
-      box_dist<T>(g, in<T>(lower), in<T>(upper), in<T>(w), out<T>(lo), out<T>(hi), argmax ? out<int32_t>(where_lo) : nullptr,
-                  argmax ? out<int32_t>(where_hi) : nullptr);
+      box_dist<T>(g, in<T>(lower), in<T>(upper), in<T>(w), out<T>(lo), out<T>(hi),
+                  argmax ? out<int32_t>(where_lo) : nullptr, argmax ? out<int32_t>(where_hi) : nullptr);
     });
   return {lo, hi, where_lo, where_hi};
 }
 
-std::tuple<Tensor, Tensor> box_dist_op(Tensor lower, Tensor upper, Tensor w, Ints stride, Ints padding, Ints dilation, int64_t groups) {
-  auto [lo, hi, a, b] = box_forward(lower, upper, w, geometry(shape(lower), shape(w), stride, padding, dilation, groups), false);
+std::tuple<Tensor, Tensor> box_dist_op(Tensor lower, Tensor upper, Tensor w, Ints stride, Ints padding, Ints dilation,
+                                       int64_t groups) {
+  auto [lo, hi, a, b] =
+      box_forward(lower, upper, w, geometry(shape(lower), shape(w), stride, padding, dilation, groups), false);
   return {lo, hi};
 }
 
-std::tuple<Tensor, Tensor, Tensor, Tensor> box_dist_argmax_op(Tensor lower, Tensor upper, Tensor w, Ints stride, Ints padding,
-                                                              Ints dilation, int64_t groups) {
+std::tuple<Tensor, Tensor, Tensor, Tensor> box_dist_argmax_op(Tensor lower, Tensor upper, Tensor w, Ints stride,
+                                                              Ints padding, Ints dilation, int64_t groups) {
   return box_forward(lower, upper, w, geometry(shape(lower), shape(w), stride, padding, dilation, groups), true);
 }
 
 // In place. `rows` neurons; p = 2 is the usual weight decay, p = inf shrinks the largest weight of each neuron alone.
-void adam_op(Tensor w, Tensor grad, Tensor m, Tensor v, double lr, double beta1, double beta2, double eps, double decay, double p,
-             int64_t step, int64_t rows) {
+void adam_op(Tensor w, Tensor grad, Tensor m, Tensor v, double lr, double beta1, double beta2, double eps, double decay,
+             double p, int64_t step, int64_t rows) {
   for (const Tensor* t : {&w, &grad, &m, &v}) check_shape(*t, shape(w), ScalarType::Float);
   if (!w.numel()) return;
   STD_TORCH_CHECK(rows > 0 && w.numel() % rows == 0, "linfdist: the rows do not fit the parameter");
@@ -211,8 +221,8 @@ STABLE_TORCH_LIBRARY(linfdist_native, m) {
         ", bool need_x, bool need_w) -> (Tensor, Tensor)");
   m.def("box_dist(Tensor lower, Tensor upper, Tensor w, " GEOMETRY ") -> (Tensor, Tensor)");
   m.def("box_dist_argmax(Tensor lower, Tensor upper, Tensor w, " GEOMETRY ") -> (Tensor, Tensor, Tensor, Tensor)");
-  m.def("adam_(Tensor(a!) w, Tensor grad, Tensor(b!) m, Tensor(c!) v, float lr, float beta1, float beta2, float eps, float decay, "
-        "float p, int step, int rows) -> ()");
+  m.def("adam_(Tensor(a!) w, Tensor grad, Tensor(b!) m, Tensor(c!) v, float lr, float beta1, float beta2, float eps, "
+        "float decay, float p, int step, int rows) -> ()");
   m.def("sizes(Tensor a) -> Tensor");
   m.def("isa() -> str");
   m.def("isas() -> str");

@@ -17,12 +17,18 @@ using torch::stable::Tensor;
 using Ints = std::vector<int64_t>;
 
 template <class T>
-const T* in(const Tensor& t) { return static_cast<const T*>(t.const_data_ptr()); }
+const T* in(const Tensor& t) {
+  return static_cast<const T*>(t.const_data_ptr());
+}
 template <class T>
-T* out(const Tensor& t) { return static_cast<T*>(t.mutable_data_ptr()); }
+T* out(const Tensor& t) {
+  return static_cast<T*>(t.mutable_data_ptr());
+}
 
 inline Tensor like(const Tensor& t, const Ints& size) { return torch::stable::new_empty(t, size); }
-inline Tensor like(const Tensor& t, const Ints& size, ScalarType dtype) { return torch::stable::new_empty(t, size, dtype); }
+inline Tensor like(const Tensor& t, const Ints& size, ScalarType dtype) {
+  return torch::stable::new_empty(t, size, dtype);
+}
 inline Tensor zeros(const Tensor& t, const Ints& size) { return torch::stable::new_zeros(t, size); }
 
 inline Ints shape(const Tensor& t) {

@@ -17,7 +17,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> cached_lists_op(Tensor lower, Tensor 
   with_floats(w.scalar_type(), [&](auto t) {
     using T = decltype(t);
     const auto fill = [&](int32_t* indices, T* weights) {
-      return fill_lists<T>(in<T>(lower), in<T>(upper), in<T>(w), I, O, out<int64_t>(start), out<int64_t>(middle), indices, weights);
+      return fill_lists<T>(in<T>(lower), in<T>(upper), in<T>(w), I, O, out<int64_t>(start), out<int64_t>(middle),
+                           indices, weights);
     };
     STD_TORCH_CHECK(fill(nullptr, nullptr), "linfdist: a weight is not finite");
     const int64_t entries = in<int64_t>(start)[O];
@@ -29,20 +30,24 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> cached_lists_op(Tensor lower, Tensor 
 
 // The lists that `cached_lists` gave for w and the box [low, up], checked.
 template <class T>
-CachedLists<T> checked(const Tensor& w, const Tensor& low, const Tensor& up, const Tensor& start, const Tensor& middle, const Tensor& index,
-                       const Tensor& weight) {
+CachedLists<T> checked(const Tensor& w, const Tensor& low, const Tensor& up, const Tensor& start, const Tensor& middle,
+                       const Tensor& index, const Tensor& weight) {
   const int64_t O = w.size(0), I = w.size(1), entries = index.numel();
   for (const Tensor* t : {&low, &up}) check_shape(*t, {I}, w.scalar_type());
   check_shape(start, {O + 1}, ScalarType::Long);
   check_shape(middle, {O}, ScalarType::Long);
   check_shape(index, {entries}, ScalarType::Int);
   check_shape(weight, {entries}, w.scalar_type());
-  const CachedLists<T> lists{I, O, in<T>(w), in<T>(low), in<T>(up), in<int64_t>(start), in<int64_t>(middle), in<int32_t>(index), in<T>(weight)};
+  CachedLists<T> lists{};
+  lists.inputs = I, lists.neurons = O, lists.w = in<T>(w), lists.lower = in<T>(low), lists.upper = in<T>(up);
+  lists.start = in<int64_t>(start), lists.middle = in<int64_t>(middle);
+  lists.index = in<int32_t>(index), lists.weight = in<T>(weight);
   STD_TORCH_CHECK(lists_fit(lists, entries), "linfdist: a run or an index lies outside");
   return lists;
 }
 
-Tensor inf_dist_cached_op(Tensor x, Tensor w, Tensor low, Tensor up, Tensor start, Tensor middle, Tensor index, Tensor weight) {
+Tensor inf_dist_cached_op(Tensor x, Tensor w, Tensor low, Tensor up, Tensor start, Tensor middle, Tensor index,
+                          Tensor weight) {
   check(w, 2, w.scalar_type());
   check(x, 2, w.scalar_type());
   check_shape(x, {x.size(0), w.size(1)}, w.scalar_type());
@@ -55,8 +60,8 @@ Tensor inf_dist_cached_op(Tensor x, Tensor w, Tensor low, Tensor up, Tensor star
   return y;
 }
 
-std::tuple<Tensor, Tensor> box_dist_cached_op(Tensor lower, Tensor upper, Tensor w, Tensor low, Tensor up, Tensor start, Tensor middle,
-                                              Tensor index, Tensor weight) {
+std::tuple<Tensor, Tensor> box_dist_cached_op(Tensor lower, Tensor upper, Tensor w, Tensor low, Tensor up, Tensor start,
+                                              Tensor middle, Tensor index, Tensor weight) {
   check(w, 2, w.scalar_type());
   check(lower, 2, w.scalar_type());
   const int64_t rows = lower.size(0);

@@ -34,7 +34,8 @@ Tensor dense_op(Tensor x, Tensor w, Tensor bias) {
 }
 
 // Runs, each with its entries and its middle; returns where each begins.
-const int64_t* check_runs(const Tensor& neuron, const Tensor& start, const Tensor& middle, const Tensor& index, const Tensor& weight) {
+const int64_t* check_runs(const Tensor& neuron, const Tensor& start, const Tensor& middle, const Tensor& index,
+                          const Tensor& weight) {
   check(neuron, 1, ScalarType::Int);
   check(start, 1, ScalarType::Long);
   check(middle, 1, ScalarType::Long);
@@ -68,9 +69,10 @@ Tensor sided_op(Tensor x, Tensor neuron, Tensor start, Tensor middle, Tensor ind
   return y;
 }
 
-Tensor network_op(Tensor images, int64_t shift, Ints sizes, Ints runs, Tensor neuron, Tensor start,
-                  Tensor middle, Tensor index, Tensor weight, Tensor bias) {
-  const bool bytes = images.scalar_type() == ScalarType::Byte;  // else what the pixels have become, in the weights' type
+Tensor network_op(Tensor images, int64_t shift, Ints sizes, Ints runs, Tensor neuron, Tensor start, Tensor middle,
+                  Tensor index, Tensor weight, Tensor bias) {
+  // Else what the pixels have become, in the weights' type.
+  const bool bytes = images.scalar_type() == ScalarType::Byte;
   check(images, 2, bytes ? ScalarType::Byte : weight.scalar_type());
   check(bias, 1, ScalarType::Int);
   const int64_t* at = check_runs(neuron, start, middle, index, weight);
@@ -80,10 +82,12 @@ Tensor network_op(Tensor images, int64_t shift, Ints sizes, Ints runs, Tensor ne
                   "linfdist: the layers do not fit the runs");
   int64_t neurons = 0;
   for (int64_t l = 0; l < layers; ++l) {
-    STD_TORCH_CHECK(sizes[l] > 0 && sizes[l + 1] > 0 && runs[l] <= runs[l + 1], "linfdist: the layers do not fit each other");
+    STD_TORCH_CHECK(sizes[l] > 0 && sizes[l + 1] > 0 && runs[l] <= runs[l + 1],
+                    "linfdist: the layers do not fit each other");
     neurons += sizes[l + 1];
   }
-  STD_TORCH_CHECK(images.size(1) == sizes[0] && bias.numel() == neurons, "linfdist: images or biases do not fit the layers");
+  STD_TORCH_CHECK(images.size(1) == sizes[0] && bias.numel() == neurons,
+                  "linfdist: images or biases do not fit the layers");
   Tensor y = like(images, {images.size(0), sizes.back()}, ScalarType::Int);
   const auto run = [&](auto t) {
     using T = decltype(t);
@@ -109,9 +113,10 @@ Tensor network_op(Tensor images, int64_t shift, Ints sizes, Ints runs, Tensor ne
 
 STABLE_TORCH_LIBRARY_FRAGMENT(linfdist_native, m) {
   m.def("exact_dense(Tensor x, Tensor w, Tensor bias) -> Tensor");
-  m.def("exact_sided(Tensor x, Tensor neuron, Tensor start, Tensor middle, Tensor index, Tensor weight, Tensor bias) -> Tensor");
-  m.def("exact_network(Tensor images, int shift, int[] sizes, int[] runs, Tensor neuron, Tensor start, Tensor middle, Tensor index, "
-        "Tensor weight, Tensor bias) -> Tensor");
+  m.def("exact_sided(Tensor x, Tensor neuron, Tensor start, Tensor middle, Tensor index, Tensor weight, "
+        "Tensor bias) -> Tensor");
+  m.def("exact_network(Tensor images, int shift, int[] sizes, int[] runs, Tensor neuron, Tensor start, Tensor middle, "
+        "Tensor index, Tensor weight, Tensor bias) -> Tensor");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(linfdist_native, CPU, m) {

@@ -1,5 +1,5 @@
-// Scratch memory is kept by each thread for its next calls: fresh memory costs a page fault every 4 KiB, which threads take
-// one after the other. What a thread has not used for a while it gives back.
+// Scratch memory is kept by each thread for its next calls: fresh memory costs a page fault every 4 KiB, which threads
+// take one after the other. What a thread has not used for a while it gives back.
 #include "buffer.h"
 
 #include "tuning.h"
@@ -42,7 +42,8 @@ thread_local Cache cache;
 
 void* allocate(int64_t bytes) {
   ++cache.requests;
-  while (!cache.blocks.empty() && cache.requests - cache.blocks.front().released > tuning::kKeptRequests) cache.drop_oldest();
+  while (!cache.blocks.empty() && cache.requests - cache.blocks.front().released > tuning::kKeptRequests)
+    cache.drop_oldest();
   size_t best = cache.blocks.size();
   for (size_t k = 0; k < cache.blocks.size(); ++k)  // not far too large: such a block would never grow old
     if (cache.blocks[k].size >= bytes && cache.blocks[k].size <= 4 * bytes + 4096 &&

@@ -6,7 +6,7 @@ namespace linfdist {
 
 void* allocate(int64_t bytes);  // 64-byte aligned; throws std::bad_alloc
 void release(void*);
-int64_t kept();                  // bytes that this thread keeps for its next calls
+int64_t kept();  // bytes that this thread keeps for its next calls
 
 namespace {  // a copy per unit: each is compiled with flags of its own
 

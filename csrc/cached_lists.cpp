@@ -38,8 +38,8 @@ void run_alone(const Job& job, void (*kernel)(const Job&, int64_t, int64_t)) {
 }  // namespace
 
 template <class T>
-bool fill_lists(const T* lower, const T* upper, const T* w, int64_t inputs, int64_t neurons, int64_t* start, int64_t* middle,
-                int32_t* index, T* weight) {
+bool fill_lists(const T* lower, const T* upper, const T* w, int64_t inputs, int64_t neurons, int64_t* start,
+                int64_t* middle, int32_t* index, T* weight) {
   std::vector<int64_t> end(neurons);
   Plan<T> job{};
   job.lower = lower, job.upper = upper, job.w = w;
@@ -55,7 +55,8 @@ bool fill_lists(const T* lower, const T* upper, const T* w, int64_t inputs, int6
 template <class T>
 bool lists_fit(const CachedLists<T>& lists, int64_t entries) {
   bool fits = lists.start[0] == 0 && lists.start[lists.neurons] == entries;
-  for (int64_t o = 0; o < lists.neurons; ++o) fits &= lists.start[o] <= lists.middle[o] && lists.middle[o] <= lists.start[o + 1];
+  for (int64_t o = 0; o < lists.neurons; ++o)
+    fits &= lists.start[o] <= lists.middle[o] && lists.middle[o] <= lists.start[o + 1];
   return fits && isa().i32->inside(lists.index, entries, lists.inputs);
 }
 
@@ -72,7 +73,8 @@ template <class T>
 void box_dist_cached(const CachedLists<T>& lists, int64_t rows, const T* lower, const T* upper, T* lo, T* hi) {
   const Geometry g = linear_layer(rows, lists.inputs, lists.neurons);
   if (in_box(lists, lower, rows) && in_box(lists, upper, rows))
-    run_alone<T>(Box<T>{one_task_after_the_other(g), lower, upper, sides(lists), {}, lo, hi, nullptr, nullptr}, table<T>().box);
+    run_alone<T>(Box<T>{one_task_after_the_other(g), lower, upper, sides(lists), {}, lo, hi, nullptr, nullptr},
+                 table<T>().box);
   else
     box_dist<T>(g, lower, upper, lists.w, lo, hi, nullptr, nullptr);
 }

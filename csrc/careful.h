@@ -1,5 +1,5 @@
-// The slow and always right way, one (row, neuron) at a time, for rows and neurons that are not finite, and magnitudes at
-// which the fast kernels could over- or underflow. Compiled for the baseline instruction set.
+// The slow and always right way, one (row, neuron) at a time, for rows and neurons that are not finite, and magnitudes
+// at which the fast kernels could over- or underflow. Compiled for the baseline instruction set.
 #pragma once
 #include "geometry.h"
 

@@ -31,8 +31,8 @@ const Candidate kCompiled[] = {
 #ifdef LINFDIST_HAVE_AVX512
     {&avx512_isa,
      [] {
-       return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
-              __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("fma");
+       return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+              __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("fma");
      }},
 #endif
 #ifdef LINFDIST_HAVE_AVX2
@@ -47,7 +47,8 @@ const Candidate kCompiled[] = {
 const Isa* choose() {
   const char* wanted = std::getenv("LINFDIST_ISA");
   for (const Candidate& candidate : kCompiled)
-    if (candidate.runs_here() && (!wanted || !*wanted || !std::strcmp(wanted, candidate.isa->name))) return candidate.isa;
+    if (candidate.runs_here() && (!wanted || !*wanted || !std::strcmp(wanted, candidate.isa->name)))
+      return candidate.isa;
   throw std::runtime_error(std::string("LINFDIST_ISA=") + wanted + " cannot run here; available: " + isas() +
                            ". Set it to one of these, or unset it for the best");
 }

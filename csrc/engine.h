@@ -11,7 +11,8 @@ template <class T>
 void inf_dist_backward(const Geometry&, const T* grad, const T* y, const int32_t* where, T* dx, T* dw);
 
 template <class T>
-void box_dist(const Geometry&, const T* lower, const T* upper, const T* w, T* lo, T* hi, int32_t* where_lo, int32_t* where_hi);
+void box_dist(const Geometry&, const T* lower, const T* upper, const T* w, T* lo, T* hi, int32_t* where_lo,
+              int32_t* where_hi);
 
 template <class T>
 void p_dist(const Geometry&, const T* x, const T* w, double p, T* y);

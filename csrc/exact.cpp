@@ -17,8 +17,8 @@ void run_sided(const Exact<T>& job, int64_t entries) {
            [&](int64_t begin, int64_t end) { table<T>().sided(job, begin, end); });
 }
 
-// Looks only at the sides of weights that can be the maximum for some image of this batch (lists.h); false, and nothing is
-// done, where too few can be left out.
+// Looks only at the sides of weights that can be the maximum for some image of this batch (lists.h); false, and nothing
+// is done, where too few can be left out.
 template <class T>
 bool run_pruned(Exact<T> job) {
   Ranges<T> ranges(job.inputs);
@@ -40,7 +40,8 @@ bool run_pruned(Exact<T> job) {
     entries += sides.end[r] - sides.start[r];
   }
   job.runs = std::ssize(neuron), job.neuron = neuron.data();
-  job.start = sides.start, job.middle = sides.middle, job.end = sides.end, job.index = sides.index, job.weight = sides.weight;
+  job.start = sides.start, job.middle = sides.middle, job.end = sides.end, job.index = sides.index,
+  job.weight = sides.weight;
   run_sided(job, entries);
   return true;
 }
@@ -56,7 +57,8 @@ void exact_dense(Exact<T> job) {
     if (job.batch > 1)
       for (int64_t i = 0; i < job.inputs; ++i)
         for (int64_t b = 0; b < job.batch; ++b) copy[b * job.inputs + i] = job.x[i * job.batch + b];
-    parallel(job.neurons, grain(job.inputs * job.batch), [&](int64_t begin, int64_t end) { kernels.rows(job, rows, begin, end); });
+    parallel(job.neurons, grain(job.inputs * job.batch),
+             [&](int64_t begin, int64_t end) { kernels.rows(job, rows, begin, end); });
     return;
   }
   if (job.batch >= tuning::kManyImages && run_pruned(job)) return;
@@ -71,7 +73,8 @@ template <class T>
 bool exact_sided(Exact<T> job) {
   const ExactTable<T>& kernels = table<T>();
   const int64_t entries = job.start[job.runs];
-  if (!kernels.inside(job.index, entries, job.inputs) || !kernels.inside(job.neuron, job.runs, job.neurons)) return false;
+  if (!kernels.inside(job.index, entries, job.inputs) || !kernels.inside(job.neuron, job.runs, job.neurons))
+    return false;
   job.end = job.start + 1;
   run_sided(job, entries);
   return true;

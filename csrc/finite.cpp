@@ -14,7 +14,9 @@ namespace {
 
 // Magnitudes for which 1/y, and y times a number near 1, are exact enough.
 template <class T>
-bool ordinary(T y) { return y > 1 / Limits<T>::kOrdinary && y < Limits<T>::kOrdinary; }
+bool ordinary(T y) {
+  return y > 1 / Limits<T>::kOrdinary && y < Limits<T>::kOrdinary;
+}
 
 // A bound of all |x - w| of a group.
 template <class T>
@@ -35,7 +37,8 @@ double common_scale(double bound, int64_t inputs, double p) {
   return std::exp2(std::clamp(std::ceil(std::log2(bound) - room), -100.0, 100.0));
 }
 
-// What share of the largest difference (forward), or of the output (backward), a difference must reach for its term to count.
+// What share of the largest difference (forward), or of the output (backward), a difference must reach for its term to
+// count.
 template <class T>
 double keep(double p, int64_t inputs, bool backward) {
   return p < 12 ? 0 : std::exp2(-negligible<T>(inputs, backward) / (backward ? p - 1 : p)) * (1 - 1e-5);
@@ -55,7 +58,8 @@ void p_dist(const Geometry& g, const T* x, const T* w, double p, T* y) {
   const Power power = choose_power<T>(p, 0, I);
   for (int64_t group = 0; group < g.groups; ++group) {
     const T* wg = w + group * g.neurons() * I;
-    const InputLists<T> lists(g, group, wg, images.ranges, keep<T>(p, I, false), largest_share(power, tuning::kFilterForward));
+    const InputLists<T> lists(g, group, wg, images.ranges, keep<T>(p, I, false),
+                              largest_share(power, tuning::kFilterForward));
     std::vector<uint8_t> careful(g.rows() * g.O);
     uint8_t any = 0;
     Forward<T> job{};
@@ -98,8 +102,8 @@ void p_dist(const Geometry& g, const T* x, const T* w, double p, T* y) {
 
 namespace {
 
-// Slices of inputs whose gradients belong to one task: whole channels, at most `most` or so, and enough of them to go round.
-// Sums run over neurons and rows, so where slices are cut changes none.
+// Slices of inputs whose gradients belong to one task: whole channels, at most `most` or so, and enough of them to go
+// round. Sums run over neurons and rows, so where slices are cut changes none.
 int64_t slice_size(const Geometry& g, int64_t most) {
   const int64_t wanted = std::clamp<int64_t>(ceil_div(g.inputs(), std::max<int64_t>(8, 2 * threads())), 1, most);
   return ceil_div(wanted, g.window()) * g.window();
@@ -141,7 +145,8 @@ class PackedOutputs {
   bool any_careful;
 
   PackedOutputs(const Geometry& g, int64_t group, const T* y, const T* gradient, const Power& power)
-      : minus(size(g)), grad(size(g)), scale(size(g) / kL), need(size(g) / kRows), least(size(g) / kL), careful(size(g) / kL) {
+      : minus(size(g)), grad(size(g)), scale(size(g) / kL), need(size(g) / kRows), least(size(g) / kL),
+        careful(size(g) / kL) {
     const int64_t panels = ceil_div(g.rows(), kL), neurons = g.neurons();
     parallel(panels, grain(8 * neurons * kL), [&](int64_t begin, int64_t end) {
       table<T>().pack_outputs(g, group, y, minus, begin, end);
@@ -169,12 +174,14 @@ class PackedOutputs {
         rest |= !fine && y != 0;
         any |= wanted;
         lowest = std::min(lowest, wanted ? y : Limits<T>::kOrdinary);
-        largest = std::max(largest, fine ? y : T(0));  // of all rows: a power that overflows times a gradient of 0 is NaN
+        // Of all rows: a power that overflows times a gradient of 0 is NaN.
+        largest = std::max(largest, fine ? y : T(0));
         minus[k] = wanted ? -1 / (wanted ? y : 1) : 0;
         grad[k] = wanted ? grad[k] : 0;
         gradient = std::max(gradient, std::fabs(grad[k]));
       }
-      need[block / kRows] = lowest < Limits<T>::kOrdinary ? static_cast<T>(power.least) * lowest : std::numeric_limits<T>::infinity();
+      need[block / kRows] =
+          lowest < Limits<T>::kOrdinary ? static_cast<T>(power.least) * lowest : std::numeric_limits<T>::infinity();
       smallest = std::min(smallest, lowest);
     }
     least[j] = smallest;
@@ -182,8 +189,8 @@ class PackedOutputs {
     scale[j] = !any ? -1 : power.kind == Power::kProduct && !rest ? fold(j, power.e, smallest, largest, gradient) : 0;
   }
 
-  // Turns grad into grad / (c y)^e, where c is returned: 1 for small e, else a power of two that makes all c y at most 1.
-  // Returns 0 and does nothing if the y lie so far apart that something could overflow, or count and underflow.
+  // Turns grad into grad / (c y)^e, where c is returned: 1 for small e, else a power of two that makes all c y at
+  // most 1. Returns 0 and does nothing if the y lie so far apart that something could overflow, or count and underflow.
   T fold(int64_t j, double e, T smallest, T largest, T gradient) const {
     constexpr double kApart = std::is_same_v<T, float> ? 80 : 900, kRoom = Limits<T>::kRoom;
     const double c = e <= 8 ? 1 : std::exp2(-std::ilogb(largest) - 1.0);
@@ -210,8 +217,8 @@ void p_dist_backward(const Geometry& g, const T* grad, const T* x, const T* w, c
   for (int64_t group = 0; group < g.groups; ++group) {
     const int64_t at = group * g.neurons() * I;
     const PackedOutputs<T> outputs(g, group, y, grad, power);
-    const InputLists<T> lists(g, group, w + at, images.ranges, keep<T>(p, I, true), largest_share(power, tuning::kFilterBackward),
-                              outputs.least.data());
+    const InputLists<T> lists(g, group, w + at, images.ranges, keep<T>(p, I, true),
+                              largest_share(power, tuning::kFilterBackward), outputs.least.data());
     const bool filter = worth_filtering(power, lists.lists, tuning::kFilterBackward);
     Backward<T> job{};
     job.g = &g;

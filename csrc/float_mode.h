@@ -1,8 +1,9 @@
 // How this thread's arithmetic treats denormal numbers and rounding, for as long as a FloatMode lives.
 //
-// `torch.set_flush_denormal` acts on one thread alone, and the threads of a pool keep the mode they were born with. So the
-// engine sets its own: IEEE arithmetic everywhere (parallel.h), and denormals flushed to zero only inside the kernels of
-// finite p from 8 on and of the optimiser, where products of small numbers far below the sum must not cost a denormal each.
+// `torch.set_flush_denormal` acts on one thread alone, and the threads of a pool keep the mode they were born with. So
+// the engine sets its own: IEEE arithmetic everywhere (parallel.h), and denormals flushed to zero only inside the
+// kernels of finite p from 8 on and of the optimiser, where products of small numbers far below the sum must not cost a
+// denormal each.
 #pragma once
 #include <stdint.h>
 #if defined(__SSE2__)
@@ -11,8 +12,8 @@
 
 namespace {  // a copy per unit: each is compiled with flags of its own
 
-// Whether the kernels of this p flush: from 8 on, the powers of small differences and gradients are denormal often enough to
-// cost several times what the kernel does, and are far below the sum.
+// Whether the kernels of this p flush: from 8 on, the powers of small differences and gradients are denormal often
+// enough to cost several times what the kernel does, and are far below the sum.
 inline bool flushes(double p) { return p >= 8; }
 
 class FloatMode {

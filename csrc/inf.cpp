@@ -63,7 +63,8 @@ void inf_dist(const Geometry& g, const T* x, const T* w, T* y, int32_t* where) {
 }
 
 template <class T>
-void box_dist(const Geometry& g, const T* lower, const T* upper, const T* w, T* lo, T* hi, int32_t* where_lo, int32_t* where_hi) {
+void box_dist(const Geometry& g, const T* lower, const T* upper, const T* w, T* lo, T* hi, int32_t* where_lo,
+              int32_t* where_hi) {
   const int64_t I = g.inputs();
   const FiniteImages<T> low(g, lower), high(g, upper);
   Ranges<T> range = low.ranges;
@@ -92,7 +93,8 @@ void box_dist(const Geometry& g, const T* lower, const T* upper, const T* w, T* 
       continue;
     }
     const InputLists<T> lists(g, group, wg, range);
-    run<T>(Box<T>{cut<T>(g, group), low.x, high.x, lists.sides, lists.lists, lo, hi, where_lo, where_hi}, table<T>().box);
+    run<T>(Box<T>{cut<T>(g, group), low.x, high.x, lists.sides, lists.lists, lo, hi, where_lo, where_hi},
+           table<T>().box);
     if (!low.finite || !high.finite || !lists.finite) one_by_one(NotFinite<T>(g, group, {lower, upper}, wg));
   }
 }
@@ -114,22 +116,25 @@ void inf_dist_backward(const Geometry& g, const T* grad, const T* y, const int32
           for (int64_t o = group * g.neurons(); o < (group + 1) * g.neurons(); ++o)
             for (int64_t k = 0; k < P; ++k) {
               const int64_t at = (n * g.O + o) * P + k;
-              const int64_t to = linear ? n * g.C + group * I + index(at) : careful::input_offset(g, group, n * P + k, index(at));
+              const int64_t to =
+                  linear ? n * g.C + group * I + index(at) : careful::input_offset(g, group, n * P + k, index(at));
               if (to >= 0) dx[to] += coefficient(at);
             }
     });
-  if (dw)  // the gradient of a neuron belongs to one thread: rows in order, a few neurons at a time so that they stay cached
+  if (dw)  // the gradient of a neuron belongs to one thread: rows in order, a few neurons at a time so that they stay
+           // cached
     parallel(ceil_div(g.O, B), grain(16 * B * g.N * P), [&](int64_t begin, int64_t end) {
       for (int64_t block = begin; block < end; ++block)
         for (int64_t n = 0; n < g.N; ++n)
           for (int64_t o = block * B; o < std::min(g.O, block * B + B); ++o)
-            for (int64_t at = (n * g.O + o) * P; at < (n * g.O + o + 1) * P; ++at) dw[o * I + index(at)] -= coefficient(at);
+            for (int64_t at = (n * g.O + o) * P; at < (n * g.O + o + 1) * P; ++at)
+              dw[o * I + index(at)] -= coefficient(at);
     });
 }
 
-#define LINFDIST_INSTANTIATE(T)                                                                     \
-  template void inf_dist(const Geometry&, const T*, const T*, T*, int32_t*);                        \
-  template void inf_dist_backward(const Geometry&, const T*, const T*, const int32_t*, T*, T*);     \
+#define LINFDIST_INSTANTIATE(T)                                                                                        \
+  template void inf_dist(const Geometry&, const T*, const T*, T*, int32_t*);                                           \
+  template void inf_dist_backward(const Geometry&, const T*, const T*, const int32_t*, T*, T*);                        \
   template void box_dist(const Geometry&, const T*, const T*, const T*, T*, T*, int32_t*, int32_t*);
 LINFDIST_INSTANTIATE(float)
 LINFDIST_INSTANTIATE(double)

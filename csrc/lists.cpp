@@ -62,13 +62,15 @@ InputLists<T>::InputLists(const Geometry& g, int64_t group, const T* weights, co
 }
 
 template <class T>
-InputLists<T>::InputLists(const Geometry& g, int64_t group, const T* weights, const Ranges<T>& x, double keep, double worth, const T* least)
+InputLists<T>::InputLists(const Geometry& g, int64_t group, const T* weights, const Ranges<T>& x, double keep,
+                          double worth, const T* least)
     : w(weights) {
   build(g, group, x, keep, worth, least, false);
 }
 
 template <class T>
-void InputLists<T>::build(const Geometry& g, int64_t group, const Ranges<T>& x, double keep, double worth, const T* least, bool sided) {
+void InputLists<T>::build(const Geometry& g, int64_t group, const Ranges<T>& x, double keep, double worth,
+                          const T* least, bool sided) {
   const int64_t I = g.inputs();
   finite = plan(g, group, x, keep, worth, least, sided);
   if (!finite) {
@@ -82,10 +84,11 @@ void InputLists<T>::build(const Geometry& g, int64_t group, const Ranges<T>& x, 
   lists = {index_.get(), w, nullptr, nullptr, I, tuning::kDenseSlice};
 }
 
-// A few neurons are asked first, so that lists which are not worth it are never written; then there are none. False if a
-// weight is not finite.
+// A few neurons are asked first, so that lists which are not worth it are never written; then there are none. False if
+// a weight is not finite.
 template <class T>
-bool InputLists<T>::plan(const Geometry& g, int64_t group, const Ranges<T>& x, double keep, double worth, const T* least, bool sided) {
+bool InputLists<T>::plan(const Geometry& g, int64_t group, const Ranges<T>& x, double keep, double worth,
+                         const T* least, bool sided) {
   const int64_t I = g.inputs(), O = g.neurons(), words = ceil_div(I, 64);
   sides = {};
   lists = {};

@@ -1,14 +1,14 @@
 // Which inputs each neuron has to look at.
 //
-// Over a batch, input i of a layer moves in a known range. A weight can be the arg-max of its neuron only if its largest
-// possible distance reaches the largest of all the neuron's smallest possible distances (kernels/plan.h). Every other
-// weight is left out for this call, and the result keeps its bits. In finite p the same is done with terms that are
-// `negligible` (series.h). With the paper's initialisation nearly all go, of trained networks most. At p = inf the two
-// sides x - w and w - x of a weight are judged each for itself: on trained networks no weight keeps both. So it is in integer
-// layers, whose numbers are always finite.
+// Over a batch, input i of a layer moves in a known range. A weight can be the arg-max of its neuron only if its
+// largest possible distance reaches the largest of all the neuron's smallest possible distances (kernels/plan.h). Every
+// other weight is left out for this call, and the result keeps its bits. In finite p the same is done with terms that
+// are `negligible` (series.h). With the paper's initialisation nearly all go, of trained networks most. At p = inf the
+// two sides x - w and w - x of a weight are judged each for itself: on trained networks no weight keeps both. So it is
+// in integer layers, whose numbers are always finite.
 //
-// The kernels want finite numbers: 0 stands here for what is not finite, and the drivers compute the rows and neurons that
-// it concerns in another way (careful.h).
+// The kernels want finite numbers: 0 stands here for what is not finite, and the drivers compute the rows and neurons
+// that it concerns in another way (careful.h).
 #pragma once
 #include "kernels.h"
 
@@ -64,9 +64,10 @@ class InputLists {
  public:
   // p = inf: `sides`, or dense `lists` where too little can be left out.
   InputLists(const Geometry& g, int64_t group, const T* weights, const Ranges<T>& x);
-  // Finite p: `lists`, dense ones if they would hold more than the share `worth` of the weights. `keep`: see Plan; 0 asks for
-  // dense lists. `least` (neurons) or nullptr.
-  InputLists(const Geometry& g, int64_t group, const T* weights, const Ranges<T>& x, double keep, double worth, const T* least = nullptr);
+  // Finite p: `lists`, dense ones if they would hold more than the share `worth` of the weights. `keep`: see Plan; 0
+  // asks for dense lists. `least` (neurons) or nullptr.
+  InputLists(const Geometry& g, int64_t group, const T* weights, const Ranges<T>& x, double keep, double worth,
+             const T* least = nullptr);
   Sides<T> sides;
   Lists<T> lists;
   const T* w;   // the weights, or a copy if not all are finite
@@ -75,8 +76,10 @@ class InputLists {
   std::vector<int64_t> first_in_slices(const Geometry& g, int64_t slice) const;
 
  private:
-  void build(const Geometry& g, int64_t group, const Ranges<T>& x, double keep, double worth, const T* least, bool sided);
-  bool plan(const Geometry& g, int64_t group, const Ranges<T>& x, double keep, double worth, const T* least, bool sided);
+  void build(const Geometry& g, int64_t group, const Ranges<T>& x, double keep, double worth, const T* least,
+             bool sided);
+  bool plan(const Geometry& g, int64_t group, const Ranges<T>& x, double keep, double worth, const T* least,
+            bool sided);
   std::unique_ptr<int32_t[]> index_;
   std::unique_ptr<T[]> weight_, copy_;
   std::vector<int64_t> start_, middle_, end_;

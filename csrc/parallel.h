@@ -19,7 +19,9 @@ namespace {
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // How many tasks of `work` elements each are worth waking another thread for.
-inline int64_t grain(int64_t work, int64_t worth = tuning::kTask) { return std::max<int64_t>(1, worth / std::max<int64_t>(work, 1)); }
+inline int64_t grain(int64_t work, int64_t worth = tuning::kTask) {
+  return std::max<int64_t>(1, worth / std::max<int64_t>(work, 1));
+}
 
 // Neurons per task of a layer whose rows lie in `panels` panels: so few that all threads have several tasks.
 inline int64_t neurons_per_task(int64_t neurons, int64_t panels) {

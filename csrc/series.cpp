@@ -1,12 +1,12 @@
 // Powers by polynomial and squaring.
 //
-// With e = q 2^k, a^e = (a^q)^(2^k). Squaring multiplies a relative error by 2^k < e, just as taking the power multiplies
-// the rounding error that `a` carries already, so nothing is lost; and for q <= 4 a polynomial of low degree in u = 1 - a
-// gives a^q. What matters is the error of the term beside the sum it enters, so the polynomial is fitted by least squares
-// with the weight d(a^e)/d(a^q) / (a^e + d): exact at a = 1, careless where the term is negligible. d falls with the number
-// of inputs, because absolute errors of so many small terms add up. The cheapest fit that is good enough is taken; where
-// none is, the power is taken by exp2 and log2. It depends on p, which changes with every training step, and takes
-// microseconds.
+// With e = q 2^k, a^e = (a^q)^(2^k). Squaring multiplies a relative error by 2^k < e, just as taking the power
+// multiplies the rounding error that `a` carries already, so nothing is lost; and for q <= 4 a polynomial of low degree
+// in u = 1 - a gives a^q. What matters is the error of the term beside the sum it enters, so the polynomial is fitted
+// by least squares with the weight d(a^e)/d(a^q) / (a^e + d): exact at a = 1, careless where the term is negligible. d
+// falls with the number of inputs, because absolute errors of so many small terms add up. The cheapest fit that is good
+// enough is taken; where none is, the power is taken by exp2 and log2. It depends on p, which changes with every
+// training step, and takes microseconds.
 #include "series.h"
 
 #include <algorithm>

@@ -12,8 +12,8 @@ namespace {
 using linfdist::Backward;
 using linfdist::Buffer;
 
-// Adds t = factor power to the gradient of the inputs, if that is wanted, and to the sum that dw gets: the same bits there
-// whether or not it is.
+// Adds t = factor power to the gradient of the inputs, if that is wanted, and to the sum that dw gets: the same bits
+// there whether or not it is.
 template <class V, bool Dx>
 inline void add_gradient(typename V::R factor, typename V::R power, typename V::R& dx, typename V::R& sum) {
   if constexpr (V::kFuseAll) {
@@ -40,8 +40,8 @@ inline void with_gradient(const typename V::T* panel, typename V::T* dpanel, con
   if constexpr (Dx) V::store(dpanel, dx);
 }
 
-// What a neuron has for some rows: `weight` follows the list of its inputs, `minus` and `grad` the rows; `sums` are counted
-// from input 0 on.
+// What a neuron has for some rows: `weight` follows the list of its inputs, `minus` and `grad` the rows; `sums` are
+// counted from input 0 on.
 template <class T>
 struct Neuron {
   const T* weight;
@@ -50,18 +50,19 @@ struct Neuron {
   T* sums;
 };
 
-// t = grad * sign(x - w) * (|x - w| / y)^(p-1); dx += t, dw -= t. One list's part that lies in this slice; `panel` and `dpanel`
-// are counted from input 0 on.
+// t = grad * sign(x - w) * (|x - w| / y)^(p-1); dx += t, dw -= t. One list's part that lies in this slice; `panel` and
+// `dpanel` are counted from input 0 on.
 template <class V, int NV, bool Dx, class Power>
-inline void backward_list(const Power& power, const typename V::T* panel, typename V::T* dpanel, const int32_t* index, int64_t n,
-                          const Neuron<typename V::T>& neuron) {
+inline void backward_list(const Power& power, const typename V::T* panel, typename V::T* dpanel, const int32_t* index,
+                          int64_t n, const Neuron<typename V::T>& neuron) {
   using R = typename V::R;
   constexpr int64_t L = kLanes<typename V::T>;
   for (int64_t k = 0; k < n; ++k) {
     const R w = V::set1(neuron.weight[k]);
     const int64_t line = index[k] * L;
     R sum = V::set1(0), a[NV];
-    for (int v = 0; v < NV; ++v) a[v] = Power::normalised(V::sub(V::load(panel + line + v * V::W), w), V::load(neuron.minus + v * V::W));
+    for (int v = 0; v < NV; ++v)
+      a[v] = Power::normalised(V::sub(V::load(panel + line + v * V::W), w), V::load(neuron.minus + v * V::W));
     power.root(a);
     for (int v = 0; v < NV; ++v)
       with_gradient<V, Dx>(panel + line + v * V::W, dpanel + line + v * V::W, [&](R x, R& dx) {
@@ -72,11 +73,12 @@ inline void backward_list(const Power& power, const typename V::T* panel, typena
   }
 }
 
-// The same where `grad` holds grad / (scale y)^(p-1) already, and (x - w) is to be multiplied by `scale`, which is 1 for small
-// powers; for NN neurons with the same list of inputs, one after the other, so that x and dx are loaded once for all of them.
+// The same where `grad` holds grad / (scale y)^(p-1) already, and (x - w) is to be multiplied by `scale`, which is 1
+// for small powers; for NN neurons with the same list of inputs, one after the other, so that x and dx are loaded once
+// for all of them.
 template <class V, int NV, int NN, bool Dx, class Power>
-inline void folded_list(const Power& power, const typename V::T* panel, typename V::T* dpanel, const int32_t* index, int64_t n,
-                        const Neuron<typename V::T> (&neurons)[NN]) {
+inline void folded_list(const Power& power, const typename V::T* panel, typename V::T* dpanel, const int32_t* index,
+                        int64_t n, const Neuron<typename V::T> (&neurons)[NN]) {
   using R = typename V::R;
   constexpr int64_t L = kLanes<typename V::T>;
   for (int64_t k = 0; k < n; ++k) {
@@ -88,12 +90,14 @@ inline void folded_list(const Power& power, const typename V::T* panel, typename
       w[o] = V::set1(Power::kPlain ? weight : -scale * weight);
       sum[o] = V::set1(0);
     }
-    // A loop that stays one: unrolled, gcc 12 leaves all additions to the end, in one long chain, and runs out of registers.
+    // A loop that stays one: unrolled, gcc 12 leaves all additions to the end, in one long chain, and runs out of
+    // registers.
 #pragma GCC unroll 1
     for (int v = 0; v < NV; ++v)
       with_gradient<V, Dx>(panel + line + v * V::W, dpanel + line + v * V::W, [&](R x, R& dx) {
         for (int o = 0; o < NN; ++o) {
-          const R d = Power::kPlain ? V::sub(x, w[o]) : V::fma(x, by[o], w[o]), grad = V::load(neurons[o].grad + v * V::W);
+          const R d = Power::kPlain ? V::sub(x, w[o]) : V::fma(x, by[o], w[o]),
+                  grad = V::load(neurons[o].grad + v * V::W);
           R a[1] = {d};
           power.root(a);
           if constexpr (!Power::kZeroAtZero) a[0] = V::select(V::greater(V::abs(d), V::set1(0)), a[0], V::set1(0));
@@ -115,7 +119,8 @@ struct Slice {
   T* sums;            // (neurons, lines): minus dw
 
   Slice(const Backward<T>& j, int64_t s, T* p, T* dp, T* w, T* dw)
-      : job(j), number(s), i0(s * j.slice), i1(min64(j.g->inputs(), i0 + j.slice)), panel(p), dpanel(dp), weights(w), sums(dw) {
+      : job(j), number(s), i0(s * j.slice), i1(min64(j.g->inputs(), i0 + j.slice)), panel(p), dpanel(dp), weights(w),
+        sums(dw) {
     fill<T>(sums, neurons() * lines(), 0);
     if (!job.lists.pruned())
       for (int64_t o = 0; o < neurons(); ++o)
@@ -140,13 +145,15 @@ void backward_terms(const Slice<V>& slice, const Power& power, int64_t q, int64_
   const T *minus = job.minus + q * O * kLanes<T>, *grad = job.grad + q * O * kLanes<T>;
   terms.begin(slice.panel, lines, rows);
   for (int64_t o = 0; o < O; ++o) {
-    terms.add(slice.weights + o * lines, job.need + (q * O + o) * Terms<V>::kBlocks, minus, static_cast<T>(job.power.least), o);
+    terms.add(slice.weights + o * lines, job.need + (q * O + o) * Terms<V>::kBlocks, minus,
+              static_cast<T>(job.power.least), o);
     if (!terms.many() && o + 1 < O) continue;
     for_groups<Terms<V>::kGroup>(0, terms.count, [&](auto group, int64_t k0) {
       constexpr int N = decltype(group)::value;
       R d[N], a[N];
       for (int k = 0; k < N; ++k) {
-        d[k] = V::sub(V::load(slice.panel + terms.at(k0 + k)), V::set1(slice.weights[terms.neuron(k0 + k) * lines + terms.line(k0 + k)]));
+        d[k] = V::sub(V::load(slice.panel + terms.at(k0 + k)),
+                      V::set1(slice.weights[terms.neuron(k0 + k) * lines + terms.line(k0 + k)]));
         a[k] = Power::normalised(d[k], V::load(minus + terms.tile(k0 + k)));
       }
       power.root(a);
@@ -179,11 +186,13 @@ void backward_panel(const Slice<V>& slice, const Power& power, int64_t q, int64_
     const auto neuron = [&](int64_t at, int64_t lane) {
       const T* weight = first ? job.lists.weight(at) + first[0] : slice.weights + at * slice.lines();
       const int64_t tile = (q * O + at) * L + lane;
-      return Neuron<T>{weight, scale[at], job.minus + tile, job.grad + tile, slice.sums + at * slice.lines() - slice.i0};
+      return Neuron<T>{weight, scale[at], job.minus + tile, job.grad + tile,
+                       slice.sums + at * slice.lines() - slice.i0};
     };
     const auto list = [&](const auto& of) {
       for_groups<std::decay_t<decltype(of)>::kGroup>(0, vectors, [&](auto nv, int64_t v) {
-        backward_list<V, decltype(nv)::value, Dx>(of, panel + v * V::W, dpanel + v * V::W, index, n, neuron(o, v * V::W));
+        backward_list<V, decltype(nv)::value, Dx>(of, panel + v * V::W, dpanel + v * V::W, index, n,
+                                                  neuron(o, v * V::W));
       });
     };
     if constexpr (Power::kWhole) {
@@ -196,7 +205,8 @@ void backward_panel(const Slice<V>& slice, const Power& power, int64_t q, int64_
         constexpr int NV = decltype(nv)::value;
         const int64_t lane = v * V::W;
         if (two)
-          folded_list<V, NV, 2, Dx>(power, panel + lane, dpanel + lane, index, n, {neuron(o, lane), neuron(o + 1, lane)});
+          folded_list<V, NV, 2, Dx>(power, panel + lane, dpanel + lane, index, n,
+                                    {neuron(o, lane), neuron(o + 1, lane)});
         else
           folded_list<V, NV, 1, Dx>(power, panel + lane, dpanel + lane, index, n, {neuron(o, lane)});
       });
@@ -244,7 +254,8 @@ void backward(const Backward<typename V::T>& job, int64_t begin, int64_t end) {
 }
 
 template <class V>
-void pack_outputs(const Geometry& g, int64_t group, const typename V::T* y, typename V::T* packed, int64_t begin, int64_t end) {
+void pack_outputs(const Geometry& g, int64_t group, const typename V::T* y, typename V::T* packed, int64_t begin,
+                  int64_t end) {
   constexpr int64_t L = kLanes<typename V::T>;
   for (int64_t q = begin; q < end; ++q)
     load_outputs<V>(g, group, y, q * L, min64(L, g.rows() - q * L), packed + q * g.neurons() * L);

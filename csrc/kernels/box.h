@@ -46,7 +46,8 @@ inline void box_argmax_list(const typename V::T* lower, const typename V::T* upp
     e[v] = V::load(hi_code + v * V::W);
   }
   for (int64_t k = 0; k < n; ++k) {
-    const R w = V::set1(weight[k]), i = V::set1(static_cast<T>(index[k] + 1)), minus = V::set1(static_cast<T>(-index[k] - 1));
+    const R w = V::set1(weight[k]), i = V::set1(static_cast<T>(index[k] + 1)),
+            minus = V::set1(static_cast<T>(-index[k] - 1));
     for (int v = 0; v < NV; ++v) {
       const int64_t at = index[k] * L + v * V::W;
       const R l = V::load(lower + at), u = V::load(upper + at);
@@ -100,14 +101,17 @@ void box(const linfdist::Box<typename V::T>& job, int64_t begin, int64_t end) {
         inf_sides<V, decltype(nv)::value>(upper + lane, lower + lane, run, hi + o * L + lane);
       });
     } else if (job.where_lo) {
-      for_lists<2, V>(job.lists, t, [&](auto nv, int64_t o, int64_t lane, const int32_t* index, const T* weight, int64_t n) {
-        box_argmax_list<V, decltype(nv)::value>(lower + lane, upper + lane, index, weight, n, lo + o * L + lane,
-                                                hi + o * L + lane, lo_code + o * L + lane, hi_code + o * L + lane);
-      });
+      for_lists<2, V>(
+          job.lists, t, [&](auto nv, int64_t o, int64_t lane, const int32_t* index, const T* weight, int64_t n) {
+            box_argmax_list<V, decltype(nv)::value>(lower + lane, upper + lane, index, weight, n, lo + o * L + lane,
+                                                    hi + o * L + lane, lo_code + o * L + lane, hi_code + o * L + lane);
+          });
     } else {
-      for_lists<4, V>(job.lists, t, [&](auto nv, int64_t o, int64_t lane, const int32_t* index, const T* weight, int64_t n) {
-        box_list<V, decltype(nv)::value>(lower + lane, upper + lane, index, weight, n, lo + o * L + lane, hi + o * L + lane);
-      });
+      for_lists<4, V>(job.lists, t,
+                      [&](auto nv, int64_t o, int64_t lane, const int32_t* index, const T* weight, int64_t n) {
+                        box_list<V, decltype(nv)::value>(lower + lane, upper + lane, index, weight, n,
+                                                         lo + o * L + lane, hi + o * L + lane);
+                      });
       for (int64_t j = 0; j < t.on * L; ++j) hi[j] = 0 - hi[j];
     }
     if (job.where_lo) {

@@ -71,7 +71,8 @@ void exact_dense(const Exact<typename V::T>& job, int64_t begin, int64_t end) {
           dense_line<V, decltype(nv)::value, L>(panel + s * L + v * V::W, weight, n, value + o * L + v * V::W);
         });
       }
-    for (int64_t o = 0; o < on; ++o) store_line<V>(value + o * L, job.bias[o0 + o], job.y + (o0 + o) * job.batch + column, columns);
+    for (int64_t o = 0; o < on; ++o)
+      store_line<V>(value + o * L, job.bias[o0 + o], job.y + (o0 + o) * job.batch + column, columns);
   }
 }
 
@@ -107,11 +108,11 @@ inline bool inside(const int32_t* index, int64_t n, int64_t bound) {
   return outside == 0;
 }
 
-// `above` entries that give x - w, then those that give w - x. Both take w - x, which needs no load of its own: the largest
-// x - w is minus the smallest w - x.
+// `above` entries that give x - w, then those that give w - x. Both take w - x, which needs no load of its own: the
+// largest x - w is minus the smallest w - x.
 template <class V, int NV, int64_t L>
-inline void sided_line(const typename V::T* panel, const int32_t* index, const typename V::T* weight, int64_t above, int64_t n,
-                       typename V::T* value) {
+inline void sided_line(const typename V::T* panel, const int32_t* index, const typename V::T* weight, int64_t above,
+                       int64_t n, typename V::T* value) {
   using R = typename V::R;
   R m[NV];
   for (int v = 0; v < NV; ++v) m[v] = V::set1(0);
@@ -132,7 +133,8 @@ inline void sided_line(const typename V::T* panel, const int32_t* index, const t
 
 // The same for bytes, whose differences are cut off at 0.
 template <class V, int NV, int64_t L>
-inline void sided_bytes(const uint8_t* panel, const int32_t* index, const uint8_t* weight, int64_t above, int64_t n, uint8_t* value) {
+inline void sided_bytes(const uint8_t* panel, const int32_t* index, const uint8_t* weight, int64_t above, int64_t n,
+                        uint8_t* value) {
   using R = typename V::R;
   R m[NV];
   for (int v = 0; v < NV; ++v) m[v] = V::load(value + v * V::W);
@@ -148,10 +150,11 @@ inline void sided_bytes(const uint8_t* panel, const int32_t* index, const uint8_
   for (int v = 0; v < NV; ++v) V::store(value + v * V::W, m[v]);
 }
 
-// Runs [begin, end) over `vectors` vectors of a panel. Where runs that follow each other look at the same few inputs, those
-// stay in L1.
+// Runs [begin, end) over `vectors` vectors of a panel. Where runs that follow each other look at the same few inputs,
+// those stay in L1.
 template <class V, int64_t L, class Job>
-inline void sided_runs(const Job& job, int64_t begin, int64_t end, int64_t vectors, const typename V::T* panel, typename V::T* value) {
+inline void sided_runs(const Job& job, int64_t begin, int64_t end, int64_t vectors, const typename V::T* panel,
+                       typename V::T* value) {
   for (int64_t r = begin; r < end; ++r) {
     const int64_t first = job.start[r], above = job.middle[r] - first, n = job.end[r] - first;
     for_groups<4>(0, vectors, [&](auto nv, int64_t v) {
@@ -176,19 +179,21 @@ void exact_sided(const Exact<typename V::T>& job, int64_t begin, int64_t end) {
     pack_columns<V, L>(job, column, columns, panel);
     fill<T>(value, job.neurons * L, 0);
     sided_runs<V, L>(job, 0, job.runs, ceil_div(columns, V::W), panel, value);
-    for (int64_t o = 0; o < job.neurons; ++o) store_line<V>(value + o * L, job.bias[o], job.y + o * job.batch + column, columns);
+    for (int64_t o = 0; o < job.neurons; ++o)
+      store_line<V>(value + o * L, job.bias[o], job.y + o * job.batch + column, columns);
   }
 }
 
 // The first layer's runs for up to 1,024 images: their pixels take fewer values than all images' could, so more sides
-// cannot be the maximum of their neuron. The rule of plan.h; but that looks along whole rows of weights, and here there are
-// only the sides that pruning has left, in runs of which several may belong to one neuron.
+// cannot be the maximum of their neuron. The rule of plan.h; but that looks along whole rows of weights, and here there
+// are only the sides that pruning has left, in runs of which several may belong to one neuron.
 template <class T, class S>  // S: of what the network takes, T or uint8_t
 class Narrowed {
  public:
   Narrowed(const linfdist::ExactNet<T>& net, const S* images)
-      : net_(net), images_(images), start_(net.runs[1]), middle_(net.runs[1]), end_(net.runs[1]), index_(net.start[net.runs[1]]),
-        weight_(net.start[net.runs[1]]), least_(net.sizes[1]), low_(net.sizes[0]), high_(net.sizes[0]) {}
+      : net_(net), images_(images), start_(net.runs[1]), middle_(net.runs[1]), end_(net.runs[1]),
+        index_(net.start[net.runs[1]]), weight_(net.start[net.runs[1]]), least_(net.sizes[1]), low_(net.sizes[0]),
+        high_(net.sizes[0]) {}
 
   linfdist::ExactNet<T> operator()(int64_t row, int64_t rows) const {
     const int64_t inputs = net_.sizes[0], runs = net_.runs[1];
@@ -292,14 +297,16 @@ void pack_values(const linfdist::ExactNet<T>& job, int64_t row, int64_t rows, T*
 template <class V, class S>
 void panels_through(const linfdist::ExactNet<typename V::T>& job, const S* images, int64_t begin, int64_t end) {
   using T = typename V::T;
-  constexpr int64_t L = linfdist::kSidedLanes<T>, kTogether = linfdist::tuning::kTogether / L;  // panels narrowed down together
+  constexpr int64_t L = linfdist::kSidedLanes<T>,
+                    kTogether = linfdist::tuning::kTogether / L;  // panels narrowed down together
   const Buffer<T> one(job.widest * L), other(job.widest * L);
   const Narrowed<T, S> narrowed(job, images);
   linfdist::ExactNet<T> first = job;
   for (int64_t task = begin; task < end; ++task) {
     const int64_t row = task * L, rows = min64(L, job.batch - row);
     const int64_t ahead = min64(kTogether, end - task);
-    if ((task - begin) % kTogether == 0) first = ahead < kTogether / 4 ? job : narrowed(row, min64(ahead * L, job.batch - row));
+    if ((task - begin) % kTogether == 0)
+      first = ahead < kTogether / 4 ? job : narrowed(row, min64(ahead * L, job.batch - row));
     T *x = one, *y = other;
     job.values ? pack_values<T, L>(job, row, rows, x) : pack_images<T, L>(job, row, rows, x);
     const int32_t* bias = job.bias;

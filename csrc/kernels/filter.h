@@ -1,5 +1,5 @@
-// Which terms of a sum of powers still count. At large p few terms of a neuron count, but which ones differs from row to row:
-// among 16 rows far fewer count somewhere than among all 64, and among the rows of one vector fewer still.
+// Which terms of a sum of powers still count. At large p few terms of a neuron count, but which ones differs from row
+// to row: among 16 rows far fewer count somewhere than among all 64, and among the rows of one vector fewer still.
 #pragma once
 #include "../buffer.h"
 #include "../kernels.h"
@@ -21,8 +21,8 @@ struct BitPositions {
 };
 constexpr BitPositions kBits;
 
-// Vectors of rows in which the term of some input counts, for neurons one after the other and a slice of the inputs. `line` is
-// the input, counted from the slice's first; `tile` is o * kLanes + the first of the rows.
+// Vectors of rows in which the term of some input counts, for neurons one after the other and a slice of the inputs.
+// `line` is the input, counted from the slice's first; `tile` is o * kLanes + the first of the rows.
 template <class V>
 class Terms {
  public:
@@ -32,7 +32,8 @@ class Terms {
   static constexpr int kGroup = 8;  // vectors whose powers are taken side by side
 
   explicit Terms(int64_t lines)
-      : rows_(lines * L), lower_(lines * kBlocks), upper_(lines * kBlocks), found_(lines + 8), term_(kMany + lines * L / V::W) {}
+      : rows_(lines * L), lower_(lines * kBlocks), upper_(lines * kBlocks), found_(lines + 8),
+        term_(kMany + lines * L / V::W) {}
 
   int64_t count = 0;
   uint64_t line(int64_t k) const { return term_[k] & 0xffffffff; }
@@ -59,8 +60,8 @@ class Terms {
     }
   }
 
-  // Adds those of neuron o with |x - w| > least m in some row. `minus`: minus 1/m, by tile. `need` has one number for each kRows
-  // rows: the smallest `least m`, infinite if they need nothing.
+  // Adds those of neuron o with |x - w| > least m in some row. `minus`: minus 1/m, by tile. `need` has one number for
+  // each kRows rows: the smallest `least m`, infinite if they need nothing.
   void add(const T* w, const T* need, const T* minus, T least, int64_t o) {
     uint64_t* const term = term_;
     int64_t n = count;  // in a register: members would be stored and read again with every term
@@ -84,8 +85,8 @@ class Terms {
   }
 
  private:
-  // The lines with max(upper - w, w - lower) > need in block b: no other |x - w| exceeds it, since rounded subtraction is
-  // monotone. Returns how many there are.
+  // The lines with max(upper - w, w - lower) > need in block b: no other |x - w| exceeds it, since rounded subtraction
+  // is monotone. Returns how many there are.
   int64_t find(const T* w, T need, int64_t b) const {
     const T *lower = lower_ + b * lines_, *upper = upper_ + b * lines_;
     const R limit = V::set1(need);
@@ -97,7 +98,8 @@ class Terms {
       const uint32_t bits = V::bits(V::greater(largest, limit));
       for (int first = 0; first < V::W; first += 8) {
         const uint32_t byte = bits >> first & 255;
-        for (int k = 0; k < 8; ++k) found[n + k] = static_cast<uint32_t>(i + first) + kBits.at[byte][k];  // n says how many stay
+        for (int k = 0; k < 8; ++k)
+          found[n + k] = static_cast<uint32_t>(i + first) + kBits.at[byte][k];  // n says how many stay
         n += kBits.count[byte];
       }
     }

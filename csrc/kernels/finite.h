@@ -25,12 +25,13 @@ inline typename V::R add_power(typename V::R s, typename V::R root) {
   return Power::kSquare ? V::fma(root, root, s) : V::add(s, root);
 }
 
-// Adds the powers of one list to the sum hi + lo. Short runs are summed in registers, the runs with a compensated sum, so
-// that the error does not grow with the number of inputs. `minus` is -1/max per lane. Common: the panel is scaled already,
-// and the weights are to be multiplied by `scale`, which is 1 for small powers.
+// Adds the powers of one list to the sum hi + lo. Short runs are summed in registers, the runs with a compensated sum,
+// so that the error does not grow with the number of inputs. `minus` is -1/max per lane. Common: the panel is scaled
+// already, and the weights are to be multiplied by `scale`, which is 1 for small powers.
 template <class V, int NV, bool Common, class Power>
-inline void sum_list(const Power& power, const typename V::T* panel, const int32_t* index, const typename V::T* weight, int64_t n,
-                     typename V::T scale, const typename V::T* minus, int64_t run, typename V::T* hi, typename V::T* lo) {
+inline void sum_list(const Power& power, const typename V::T* panel, const int32_t* index, const typename V::T* weight,
+                     int64_t n, typename V::T scale, const typename V::T* minus, int64_t run, typename V::T* hi,
+                     typename V::T* lo) {
   using R = typename V::R;
   constexpr int64_t L = kLanes<typename V::T>;
   for (int64_t k0 = 0; k0 < n; k0 += run) {
@@ -48,9 +49,10 @@ inline void sum_list(const Power& power, const typename V::T* panel, const int32
           power.root(a);
           s[v] = add_power<V, Power>(s[v], a[0]);
         }
-      } else {                          // long chains, side by side
+      } else {  // long chains, side by side
         R a[NV];
-        for (int v = 0; v < NV; ++v) a[v] = Power::normalised(V::sub(V::load(line + v * V::W), w), V::load(minus + v * V::W));
+        for (int v = 0; v < NV; ++v)
+          a[v] = Power::normalised(V::sub(V::load(line + v * V::W), w), V::load(minus + v * V::W));
         power.root(a);
         for (int v = 0; v < NV; ++v) s[v] = add_power<V, Power>(s[v], a[v]);
       }
@@ -79,7 +81,8 @@ void sum_terms(const Power& power, const Lists<typename V::T>& lists, const Task
         R a[N];
         for (int k = 0; k < N; ++k) {
           const R weight = V::set1(w[terms.neuron(k0 + k) * lists.inputs + terms.line(k0 + k)]);
-          a[k] = Power::normalised(V::sub(V::load(slice + terms.at(k0 + k)), weight), V::load(minus + terms.tile(k0 + k)));
+          a[k] =
+              Power::normalised(V::sub(V::load(slice + terms.at(k0 + k)), weight), V::load(minus + terms.tile(k0 + k)));
         }
         power.root(a);
         for (int k = 0; k < N; ++k) {
@@ -93,8 +96,8 @@ void sum_terms(const Power& power, const Lists<typename V::T>& lists, const Task
   }
 }
 
-// S^(1/p). Roots of 2, 4, 8, ... by square roots. Else float64 and small p take `pow`; the others exp2 and log2 in single
-// precision, with q p near log2 S apart as 2^q.
+// S^(1/p). Roots of 2, 4, 8, ... by square roots. Else float64 and small p take `pow`; the others exp2 and log2 in
+// single precision, with q p near log2 S apart as 2^q.
 template <class V>
 void roots(typename V::T* s, int64_t n, double p) {
   using R = typename V::R;
@@ -106,7 +109,8 @@ void roots(typename V::T* s, int64_t n, double p) {
       for (int half = 1; half < p; half *= 2) a = V::sqrt(a);
       V::store(s + k, a);
     }
-  } else if (p < 8 || sizeof(T) == sizeof(double)) {  // above 8, S is at least 1, unless a huge p has lost all its terms
+  } else if (p < 8 || sizeof(T) == sizeof(double)) {
+    // Above 8, S is at least 1, unless a huge p has lost all its terms.
     const T least = p > 8 ? T(0x1p-100) : T(0);
     for (int64_t k = 0; k < n; ++k) s[k] = static_cast<T>(pow(static_cast<double>(s[k] < least ? least : s[k]), 1 / p));
   } else {
@@ -163,9 +167,10 @@ void finite(const Forward<typename V::T>& job, int64_t begin, int64_t end) {
       fill<T>(scale, size, job.common);
     } else {
       fill<T>(scale, size, 0);
-      for_lists<8, V>(job.lists, t, [&](auto nv, int64_t o, int64_t lane, const int32_t* index, const T* weight, int64_t n) {
-        inf_list<V, decltype(nv)::value>(panel + lane, index, weight, n, scale + o * L + lane);
-      });
+      for_lists<8, V>(job.lists, t,
+                      [&](auto nv, int64_t o, int64_t lane, const int32_t* index, const T* weight, int64_t n) {
+                        inf_list<V, decltype(nv)::value>(panel + lane, index, weight, n, scale + o * L + lane);
+                      });
       for (int64_t j = 0; j < size; ++j) minus[j] = scale[j] > 0 ? -1 / scale[j] : 0;
     }
     {
@@ -178,14 +183,16 @@ void finite(const Forward<typename V::T>& job, int64_t begin, int64_t end) {
             needs<V>(t, least, scale, need);
             return sum_terms<V>(power, job.lists, t, least, panel, need, minus, terms, part, sum, lost);
           }
-        for_lists<Power::kGroup, V>(job.lists, t, [&](auto nv, int64_t o, int64_t lane, const int32_t* index, const T* weight, int64_t n) {
-          constexpr int NV = decltype(nv)::value;
-          const int64_t at = o * L + lane;
-          if constexpr (Power::kWhole)
-            if (job.common > 0)
-              return sum_list<V, NV, true>(power, panel + lane, index, weight, n, 1 / job.common, nullptr, run, sum + at, lost + at);
-          sum_list<V, NV, false>(power, panel + lane, index, weight, n, T(1), minus + at, run, sum + at, lost + at);
-        });
+        for_lists<Power::kGroup, V>(
+            job.lists, t, [&](auto nv, int64_t o, int64_t lane, const int32_t* index, const T* weight, int64_t n) {
+              constexpr int NV = decltype(nv)::value;
+              const int64_t at = o * L + lane;
+              if constexpr (Power::kWhole)
+                if (job.common > 0)
+                  return sum_list<V, NV, true>(power, panel + lane, index, weight, n, 1 / job.common, nullptr, run,
+                                               sum + at, lost + at);
+              sum_list<V, NV, false>(power, panel + lane, index, weight, n, T(1), minus + at, run, sum + at, lost + at);
+            });
       });
     }
     for (int64_t j = 0; j < size; ++j) sum[j] += lost[j];

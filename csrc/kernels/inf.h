@@ -1,5 +1,5 @@
-// p = inf. Values are exact: one rounded subtraction, then |.| and max. Inputs are finite here (the drivers see to that),
-// so max needs no NaN rule.
+// p = inf. Values are exact: one rounded subtraction, then |.| and max. Inputs are finite here (the drivers see to
+// that), so max needs no NaN rule.
 #pragma once
 #include "../buffer.h"
 #include "loops.h"
@@ -23,10 +23,12 @@ inline void inf_list(const typename V::T* panel, const int32_t* index, const typ
   for (int v = 0; v < NV; ++v) V::store(value + v * V::W, m[v]);
 }
 
-// Sides: no |.|, for each is the distance wherever it is the maximum. `plus` and `minus` are the panels that the sides x - w
-// and w - x look at: one panel for points, those of the bounds for boxes. Of equals max gives the second: never -0.
+// Sides: no |.|, for each is the distance wherever it is the maximum. `plus` and `minus` are the panels that the sides
+// x - w and w - x look at: one panel for points, those of the bounds for boxes. Of equals max gives the second: never
+// -0.
 template <class V, int NV>
-inline void inf_sides(const typename V::T* plus, const typename V::T* minus, const SideRun<typename V::T>& run, typename V::T* value) {
+inline void inf_sides(const typename V::T* plus, const typename V::T* minus, const SideRun<typename V::T>& run,
+                      typename V::T* value) {
   using R = typename V::R;
   constexpr int64_t L = kLanes<typename V::T>;
   constexpr int kChains = NV < 4 ? 4 / NV : 1;  // max has to be waited for: few rows take several maxima side by side
@@ -55,8 +57,8 @@ inline void inf_sides(const typename V::T* plus, const typename V::T* minus, con
   }
 }
 
-// The arg-max as i + 1, negative where x - w < 0: minus (i + 1) is ~i, the code that `where` uses. Each half of a run finds
-// its first; of two that are equal, the smaller i is the first of all, for earlier slices hold smaller ones.
+// The arg-max as i + 1, negative where x - w < 0: minus (i + 1) is ~i, the code that `where` uses. Each half of a run
+// finds its first; of two that are equal, the smaller i is the first of all, for earlier slices hold smaller ones.
 template <class V, int NV>
 inline void inf_argmax_sides(const typename V::T* plus, const typename V::T* minus, const SideRun<typename V::T>& run,
                              typename V::T* value, typename V::T* code) {
@@ -113,13 +115,15 @@ inline void inf_slice_list(const typename V::T* panel, const int32_t* index, con
 
 // The code of the first i in [from, to), at most 64 of them, with |x[i] - w[i]| = value.
 template <class V>
-inline typename V::T find_code(const typename V::T* x, const typename V::T* w, int64_t from, int64_t to, typename V::T value) {
+inline typename V::T find_code(const typename V::T* x, const typename V::T* w, int64_t from, int64_t to,
+                               typename V::T value) {
   using T = typename V::T;
   const auto wanted = V::set1(value);
   uint64_t below = 0;  // no branch before all are compared: where it is cannot be predicted
   int64_t i = from;
   for (; i + V::W <= to; i += V::W)
-    below |= static_cast<uint64_t>(V::bits(V::greater(wanted, V::abs(V::sub(V::load(x + i), V::load(w + i)))))) << (i - from);
+    below |= static_cast<uint64_t>(V::bits(V::greater(wanted, V::abs(V::sub(V::load(x + i), V::load(w + i))))))
+             << (i - from);
   for (; i < to; ++i) {
     const T d = x[i] - w[i];
     below |= static_cast<uint64_t>((d < 0 ? -d : d) < value) << (i - from);
@@ -146,20 +150,24 @@ void inf(const linfdist::Inf<typename V::T>& job, int64_t begin, int64_t end) {
     if (job.where) fill<T>(code, t.on * L, 0);
     if (sided && job.where) {
       for_sides<4, V>(job.sides, g.neurons(), t, [&](auto nv, int64_t o, int64_t lane, const SideRun<T>& run) {
-        inf_argmax_sides<V, decltype(nv)::value>(panel + lane, panel + lane, run, value + o * L + lane, code + o * L + lane);
+        inf_argmax_sides<V, decltype(nv)::value>(panel + lane, panel + lane, run, value + o * L + lane,
+                                                 code + o * L + lane);
       });
     } else if (sided) {
       for_sides<8, V>(job.sides, g.neurons(), t, [&](auto nv, int64_t o, int64_t lane, const SideRun<T>& run) {
         inf_sides<V, decltype(nv)::value>(panel + lane, panel + lane, run, value + o * L + lane);
       });
     } else if (!job.where) {
-      for_lists<8, V>(job.lists, t, [&](auto nv, int64_t o, int64_t lane, const int32_t* index, const T* weight, int64_t n) {
-        inf_list<V, decltype(nv)::value>(panel + lane, index, weight, n, value + o * L + lane);
-      });
+      for_lists<8, V>(job.lists, t,
+                      [&](auto nv, int64_t o, int64_t lane, const int32_t* index, const T* weight, int64_t n) {
+                        inf_list<V, decltype(nv)::value>(panel + lane, index, weight, n, value + o * L + lane);
+                      });
     } else {
-      for_lists<8, V>(job.lists, t, [&](auto nv, int64_t o, int64_t lane, const int32_t* index, const T* weight, int64_t n) {
-        inf_slice_list<V, decltype(nv)::value>(panel + lane, index, weight, n, value + o * L + lane, code + o * L + lane);
-      });
+      for_lists<8, V>(job.lists, t,
+                      [&](auto nv, int64_t o, int64_t lane, const int32_t* index, const T* weight, int64_t n) {
+                        inf_slice_list<V, decltype(nv)::value>(panel + lane, index, weight, n, value + o * L + lane,
+                                                               code + o * L + lane);
+                      });
       if (fresh) transpose<V>(panel, L, rows, g.inputs(), g.inputs(), t.rows);
       for (int64_t o = 0; o < t.on; ++o)
         for (int64_t lane = 0; lane < t.rows; ++lane) {
@@ -173,7 +181,8 @@ void inf(const linfdist::Inf<typename V::T>& job, int64_t begin, int64_t end) {
   }
 }
 
-// A few rows of a linear layer: no panel, vectors run along the inputs. Returns NaN where an input or weight is not finite.
+// A few rows of a linear layer: no panel, vectors run along the inputs. Returns NaN where an input or weight is not
+// finite.
 template <class V>
 void inf_rows(const linfdist::Inf<typename V::T>& job, const typename V::T* w, int64_t begin, int64_t end) {
   using T = typename V::T;

@@ -71,7 +71,8 @@ inline void for_sides(const Sides<typename V::T>& sides, int64_t neurons, const 
   for (int64_t s = 0; s < sides.slices; ++s)
     for (int64_t o = t.o0; o < t.o0 + t.on; ++o) {
       const int64_t r = s * neurons + o, first = sides.start[r];
-      const SideRun<typename V::T> run{sides.index + first, sides.weight + first, sides.middle[r] - first, sides.end[r] - first};
+      const SideRun<typename V::T> run{sides.index + first, sides.weight + first, sides.middle[r] - first,
+                                       sides.end[r] - first};
       if (run.n > 0) for_groups<NV>(0, vectors, [&](auto nv, int64_t v) { f(nv, o - t.o0, v * V::W, run); });
     }
 }
@@ -81,8 +82,8 @@ void fill(T* to, int64_t n, T value) {
   for (int64_t k = 0; k < n; ++k) to[k] = value;
 }
 
-// Turns the codes of a tile into those of `where` and stores them: i + 1 -> i, -(i + 1) = ~i, and 0 at distance 0, because
-// -0 - 0 has a sign but is not below 0.
+// Turns the codes of a tile into those of `where` and stores them: i + 1 -> i, -(i + 1) = ~i, and 0 at distance 0,
+// because -0 - 0 has a sign but is not below 0.
 template <class V>
 void store_codes(const Work& job, const Task<typename V::T>& t, int32_t* where, typename V::T* code,
                  const typename V::T* value) {

@@ -1,5 +1,5 @@
-// Between user tensors and panels. A panel holds up to kLanes rows of the virtual batch side by side, one line per input:
-// panel[i * kLanes + lane]. Convolutions gather their windows here, panel by panel, and nowhere else.
+// Between user tensors and panels. A panel holds up to kLanes rows of the virtual batch side by side, one line per
+// input: panel[i * kLanes + lane]. Convolutions gather their windows here, panel by panel, and nowhere else.
 #pragma once
 #include "../geometry.h"
 
@@ -33,8 +33,8 @@ void transpose(const typename V::T* src, int64_t ls, typename V::T* dst, int64_t
 
 // A run of lanes that lie in one row of output positions of one image.
 struct Run {
-  int64_t lane, length;    // in the panel
-  int64_t n, oh, ow;       // of its first lane
+  int64_t lane, length;  // in the panel
+  int64_t n, oh, ow;     // of its first lane
 };
 
 struct Runs {
@@ -62,11 +62,13 @@ inline void for_inside(const Geometry& g, int64_t group, const Runs& runs, int64
     const int64_t from = w0 < 0 ? min64(ceil_div(-w0, step), run.length) : 0;
     const int64_t to = w0 < g.W ? min64(ceil_div(g.W - w0, step), run.length) : 0;
     if (from >= to) continue;
-    f(run.lane + from, image + ((run.n * g.C + group * g.channels() + c) * g.H + h) * g.W + w0 + from * step, step, to - from);
+    f(run.lane + from, image + ((run.n * g.C + group * g.channels() + c) * g.H + h) * g.W + w0 + from * step, step,
+      to - from);
   }
 }
 
-// Lines [i0, i1) of the panel of rows [row, row + rows). Lanes past `rows` repeat the last row, up to a multiple of kRows.
+// Lines [i0, i1) of the panel of rows [row, row + rows). Lanes past `rows` repeat the last row, up to a multiple of
+// kRows.
 template <class V>
 void pack(const Geometry& g, int64_t group, const typename V::T* x, int64_t row, int64_t rows, int64_t i0, int64_t i1,
           typename V::T* panel) {
@@ -119,8 +121,8 @@ inline int64_t output_offset(const Geometry& g, int64_t group, int64_t row) {
 
 // tile[o * kLanes + lane] -> outputs of neurons [o0, o0 + on).
 template <class V>
-void store_outputs(const Geometry& g, int64_t group, typename V::T* y, int64_t row, int64_t rows, int64_t o0, int64_t on,
-                   const typename V::T* tile) {
+void store_outputs(const Geometry& g, int64_t group, typename V::T* y, int64_t row, int64_t rows, int64_t o0,
+                   int64_t on, const typename V::T* tile) {
   constexpr int64_t L = kLanes<typename V::T>;
   const int64_t P = g.positions();
   if (P == 1) return transpose<V>(tile, L, y + output_offset(g, group, row) + o0, g.O, on, rows);
@@ -135,7 +137,8 @@ void store_outputs(const Geometry& g, int64_t group, typename V::T* y, int64_t r
 
 // The other way, with zeros in lanes past `rows`.
 template <class V>
-void load_outputs(const Geometry& g, int64_t group, const typename V::T* y, int64_t row, int64_t rows, typename V::T* tile) {
+void load_outputs(const Geometry& g, int64_t group, const typename V::T* y, int64_t row, int64_t rows,
+                  typename V::T* tile) {
   constexpr int64_t L = kLanes<typename V::T>;
   const int64_t P = g.positions(), on = g.neurons();
   if (P == 1) {

@@ -1,7 +1,7 @@
 // Which weights can matter. Input i of neuron o lies within [smallest, largest] = [max(lower - w, w - upper, 0),
-// max(upper - w, w - lower)] of its weight, for every row of the batch; rounded subtraction is monotone, so this holds for
-// the rounded values too. The output is at least the largest `smallest`, and a side that cannot reach that can never be the
-// maximum. Whole numbers go the same way one by one: their vectors have no comparison that gives bits.
+// max(upper - w, w - lower)] of its weight, for every row of the batch; rounded subtraction is monotone, so this holds
+// for the rounded values too. The output is at least the largest `smallest`, and a side that cannot reach that can
+// never be the maximum. Whole numbers go the same way one by one: their vectors have no comparison that gives bits.
 #pragma once
 #include "../kernels.h"
 #include "scan.h"
@@ -14,7 +14,8 @@ using linfdist::Plan;
 
 constexpr int64_t kWord = 64;
 
-// The largest `smallest` of a neuron; `bad` turns NaN if a weight is not finite. Two vectors at a time: max has to be waited for.
+// The largest `smallest` of a neuron; `bad` turns NaN if a weight is not finite. Two vectors at a time: max has to be
+// waited for.
 template <class V>
 inline typename V::T smallest_output(const Plan<typename V::T>& job, const typename V::T* w, typename V::R& bad) {
   using T = typename V::T;
@@ -43,23 +44,28 @@ inline typename V::T smallest_output(const Plan<typename V::T>& job, const typen
 
 // Bits of the inputs [from, from + n) whose side x - w, or w - x, can reach `need`.
 template <class V, bool Above, bool Below>
-inline uint64_t reaching(const Plan<typename V::T>& job, const typename V::T* w, int64_t from, int64_t n, typename V::T need) {
+inline uint64_t reaching(const Plan<typename V::T>& job, const typename V::T* w, int64_t from, int64_t n,
+                         typename V::T need) {
   uint64_t missing = 0;
   int64_t k = 0;
   if constexpr (std::is_floating_point_v<typename V::T>)
     for (const auto least = V::set1(need); k + V::W <= n; k += V::W) {
-      const auto a = V::load(w + from + k), above = V::sub(V::load(job.upper + from + k), a), below = V::sub(a, V::load(job.lower + from + k));
+      const auto a = V::load(w + from + k), above = V::sub(V::load(job.upper + from + k), a),
+                 below = V::sub(a, V::load(job.lower + from + k));
       const auto top = Above && Below ? V::max(above, below) : Above ? above : below;
       missing |= static_cast<uint64_t>(V::bits(V::greater(least, top))) << k;
     }
   for (; k < n; ++k)
-    missing |= static_cast<uint64_t>(!((Above && job.upper[from + k] - w[from + k] >= need) || (Below && w[from + k] - job.lower[from + k] >= need))) << k;
+    missing |= static_cast<uint64_t>(!((Above && job.upper[from + k] - w[from + k] >= need) ||
+                                       (Below && w[from + k] - job.lower[from + k] >= need)))
+               << k;
   return ~missing & (~uint64_t{0} >> (kWord - n));
 }
 
 // The entries of words [first, last) from n on; returns where they end.
 template <class V, bool Above, bool Below>
-inline int64_t put(const Plan<typename V::T>& job, const typename V::T* w, int64_t first, int64_t last, typename V::T need, int64_t n) {
+inline int64_t put(const Plan<typename V::T>& job, const typename V::T* w, int64_t first, int64_t last,
+                   typename V::T need, int64_t n) {
   for (int64_t from = first * kWord; from < min64(job.inputs, last * kWord); from += kWord) {
     uint64_t rest = job.inputs - from >= kWord ? reaching<V, Above, Below>(job, w, from, kWord, need)
                                                : reaching<V, Above, Below>(job, w, from, job.inputs - from, need);

@@ -1,5 +1,5 @@
-// |d|^e for the finite-p kernels and the optimiser, on arrays of NV vectors so that independent chains overlap. Which way
-// a power is taken has been decided in series.cpp.
+// |d|^e for the finite-p kernels and the optimiser, on arrays of NV vectors so that independent chains overlap. Which
+// way a power is taken has been decided in series.cpp.
 #pragma once
 #include "../geometry.h"
 #include "../series.h"
@@ -10,7 +10,8 @@ namespace {
 
 // What all of them have, for a difference d and minus 1/m:
 //   normalised(d, minus)  |d| / m in the form that `root` takes
-//   root(a)               a^e, or its square root if `kSquare`: the last product is left to whoever adds the power up, who
+//   root(a)               a^e, or its square root if `kSquare`: the last product is left to whoever adds the power up,
+//   who
 //                         can fuse it with the addition
 //   (a)                   numbers a in [0, 1] to a^e
 

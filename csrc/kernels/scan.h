@@ -32,7 +32,8 @@ inline void widen(const typename V::T* a, int64_t n, typename V::T* lower, typen
 }
 
 template <class V>
-bool ranges(const Geometry& g, const typename V::T* x, typename V::T* lower, typename V::T* upper, int64_t begin, int64_t end) {
+bool ranges(const Geometry& g, const typename V::T* x, typename V::T* lower, typename V::T* upper, int64_t begin,
+            int64_t end) {
   using T = typename V::T;
   const int64_t area = g.H * g.W;
   typename V::R bad = V::set1(0);
@@ -56,8 +57,8 @@ bool ranges(const Geometry& g, const typename V::T* x, typename V::T* lower, typ
   return all_zero<V>(bad);
 }
 
-// The bits of the smallest |a| that is not 0 and of the largest, which are in the order of the numbers, NaN last: whole numbers
-// see denormals in every mode of the processor. All bits but the sign if there is none.
+// The bits of the smallest |a| that is not 0 and of the largest, which are in the order of the numbers, NaN last: whole
+// numbers see denormals in every mode of the processor. All bits but the sign if there is none.
 template <class T, class Bits>
 void sizes(const T* a, int64_t n, T* least, T* largest) {
   static_assert(sizeof(T) == sizeof(Bits));

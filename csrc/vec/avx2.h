@@ -21,7 +21,10 @@ struct F32 {
   static R sqrt(R a) { return _mm256_sqrt_ps(a); }
   static R fma(R a, R b, R c) { return _mm256_fmadd_ps(a, b, c); }
   static R hidden_one() { return hide(set1(1)); }
-  static R hide(R a) { asm("" : "+x"(a)); return a; }
+  static R hide(R a) {
+    asm("" : "+x"(a));
+    return a;
+  }
   // x - w on the multiply-add ports: the same single rounding, while the add ports stay free for max.
   static R diff(R x, R one, R w) { return _mm256_fmsub_ps(x, one, w); }
   static R max(R a, R b) { return _mm256_max_ps(a, b); }
@@ -87,7 +90,10 @@ struct F64 {
   static R sqrt(R a) { return _mm256_sqrt_pd(a); }
   static R fma(R a, R b, R c) { return _mm256_fmadd_pd(a, b, c); }
   static R hidden_one() { return hide(set1(1)); }
-  static R hide(R a) { asm("" : "+x"(a)); return a; }
+  static R hide(R a) {
+    asm("" : "+x"(a));
+    return a;
+  }
   static R diff(R x, R one, R w) { return _mm256_fmsub_pd(x, one, w); }
   static R max(R a, R b) { return _mm256_max_pd(a, b); }
   static R min(R a, R b) { return _mm256_min_pd(a, b); }
@@ -106,7 +112,9 @@ struct F64 {
   }
 
   // As for floats. There is no conversion between doubles and 64-bit integers: 2^52 + n holds n in its last bits.
-  static R exp2_int(R n) { return _mm256_castsi256_pd(_mm256_slli_epi64(_mm256_castpd_si256(add(n, set1(0x1p52 + 1023))), 52)); }
+  static R exp2_int(R n) {
+    return _mm256_castsi256_pd(_mm256_slli_epi64(_mm256_castpd_si256(add(n, set1(0x1p52 + 1023))), 52));
+  }
   static R exponent(R a) {
     const R bits = _mm256_castsi256_pd(_mm256_srli_epi64(_mm256_castpd_si256(a), 52));
     return sub(bit_or(bits, set1(0x1p52)), set1(0x1p52 + 1023));

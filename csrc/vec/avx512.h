@@ -112,7 +112,10 @@ struct F64 {
     return _mm_cvtsd_f64(_mm_add_sd(s, _mm_unpackhi_pd(s, s)));
   }
 
-  static R exp2_int(R n) { return _mm512_castsi512_pd(_mm512_slli_epi64(_mm512_castpd_si512(add(n, set1(0x1p52 + 1023))), 52)); }  // as in avx2.h
+  // As in avx2.h.
+  static R exp2_int(R n) {
+    return _mm512_castsi512_pd(_mm512_slli_epi64(_mm512_castpd_si512(add(n, set1(0x1p52 + 1023))), 52));
+  }
   static R exponent(R a) {
     const R bits = _mm512_castsi512_pd(_mm512_srli_epi64(_mm512_castpd_si512(a), 52));
     return sub(bit_or(bits, set1(0x1p52)), set1(0x1p52 + 1023));

@@ -27,8 +27,12 @@ struct F32 {
   static R min(R a, R b) { return vminq_f32(a, b); }
   static R sign(R a) { return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(a), vdupq_n_u32(0x80000000u))); }
   static R abs(R a) { return vabsq_f32(a); }
-  static R bit_xor(R a, R b) { return vreinterpretq_f32_u32(veorq_u32(vreinterpretq_u32_f32(a), vreinterpretq_u32_f32(b))); }
-  static R bit_or(R a, R b) { return vreinterpretq_f32_u32(vorrq_u32(vreinterpretq_u32_f32(a), vreinterpretq_u32_f32(b))); }
+  static R bit_xor(R a, R b) {
+    return vreinterpretq_f32_u32(veorq_u32(vreinterpretq_u32_f32(a), vreinterpretq_u32_f32(b)));
+  }
+  static R bit_or(R a, R b) {
+    return vreinterpretq_f32_u32(vorrq_u32(vreinterpretq_u32_f32(a), vreinterpretq_u32_f32(b)));
+  }
   static R max_abs(R m, R d) { return vmaxq_f32(m, vabsq_f32(d)); }  // the compiler fuses sub and abs into fabd
   static M greater(R a, R b) { return vcgtq_f32(a, b); }
   static R select(M mask, R yes, R no) { return vbslq_f32(mask, yes, no); }
@@ -37,12 +41,15 @@ struct F32 {
     return vaddvq_u32(vshlq_u32(vshrq_n_u32(mask, 31), vld1q_s32(shift)));
   }
   static T sum(R a) { return vaddvq_f32(a); }
-  static R exp2_int(R n) { return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vcvtnq_s32_f32(n), vdupq_n_s32(127)), 23)); }
+  static R exp2_int(R n) {
+    return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vcvtnq_s32_f32(n), vdupq_n_s32(127)), 23));
+  }
   static R exponent(R a) {
     return vcvtq_f32_s32(vsubq_s32(vreinterpretq_s32_u32(vshrq_n_u32(vreinterpretq_u32_f32(a), 23)), vdupq_n_s32(127)));
   }
   static R mantissa(R a) {
-    return vreinterpretq_f32_u32(vorrq_u32(vandq_u32(vreinterpretq_u32_f32(a), vdupq_n_u32(0x007fffff)), vdupq_n_u32(0x3f800000)));
+    return vreinterpretq_f32_u32(
+        vorrq_u32(vandq_u32(vreinterpretq_u32_f32(a), vdupq_n_u32(0x007fffff)), vdupq_n_u32(0x3f800000)));
   }
   static R round(R a) { return vrndnq_f32(a); }
 
@@ -73,10 +80,16 @@ struct F64 {
   static R diff(R x, R, R w) { return vsubq_f64(x, w); }
   static R max(R a, R b) { return vmaxq_f64(a, b); }
   static R min(R a, R b) { return vminq_f64(a, b); }
-  static R sign(R a) { return vreinterpretq_f64_u64(vandq_u64(vreinterpretq_u64_f64(a), vdupq_n_u64(0x8000000000000000ull))); }
+  static R sign(R a) {
+    return vreinterpretq_f64_u64(vandq_u64(vreinterpretq_u64_f64(a), vdupq_n_u64(0x8000000000000000ull)));
+  }
   static R abs(R a) { return vabsq_f64(a); }
-  static R bit_xor(R a, R b) { return vreinterpretq_f64_u64(veorq_u64(vreinterpretq_u64_f64(a), vreinterpretq_u64_f64(b))); }
-  static R bit_or(R a, R b) { return vreinterpretq_f64_u64(vorrq_u64(vreinterpretq_u64_f64(a), vreinterpretq_u64_f64(b))); }
+  static R bit_xor(R a, R b) {
+    return vreinterpretq_f64_u64(veorq_u64(vreinterpretq_u64_f64(a), vreinterpretq_u64_f64(b)));
+  }
+  static R bit_or(R a, R b) {
+    return vreinterpretq_f64_u64(vorrq_u64(vreinterpretq_u64_f64(a), vreinterpretq_u64_f64(b)));
+  }
   static R max_abs(R m, R d) { return vmaxq_f64(m, vabsq_f64(d)); }
   static M greater(R a, R b) { return vcgtq_f64(a, b); }
   static R select(M mask, R yes, R no) { return vbslq_f64(mask, yes, no); }
@@ -85,9 +98,12 @@ struct F64 {
   }
 
   static T sum(R a) { return vaddvq_f64(a); }
-  static R exp2_int(R n) { return vreinterpretq_f64_s64(vshlq_n_s64(vaddq_s64(vcvtnq_s64_f64(n), vdupq_n_s64(1023)), 52)); }
+  static R exp2_int(R n) {
+    return vreinterpretq_f64_s64(vshlq_n_s64(vaddq_s64(vcvtnq_s64_f64(n), vdupq_n_s64(1023)), 52));
+  }
   static R exponent(R a) {
-    return vcvtq_f64_s64(vsubq_s64(vreinterpretq_s64_u64(vshrq_n_u64(vreinterpretq_u64_f64(a), 52)), vdupq_n_s64(1023)));
+    return vcvtq_f64_s64(
+        vsubq_s64(vreinterpretq_s64_u64(vshrq_n_u64(vreinterpretq_u64_f64(a), 52)), vdupq_n_s64(1023)));
   }
   static R mantissa(R a) {
     const uint64x2_t bits = vandq_u64(vreinterpretq_u64_f64(a), vdupq_n_u64(0x000fffffffffffffull));

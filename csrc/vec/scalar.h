@@ -61,7 +61,9 @@ struct ScalarInt {
   static R load(const T* p) { return *p; }
   static void store(T* p, R a) { *p = a; }
   static R set1(T a) { return a; }
-  static R add(R a, R b) { return static_cast<R>(static_cast<uint32_t>(a) + static_cast<uint32_t>(b)); }  // wraps, as vectors do
+  static R add(R a, R b) {
+    return static_cast<R>(static_cast<uint32_t>(a) + static_cast<uint32_t>(b));
+  }  // wraps, as vectors do
   static R sub(R a, R b) { return static_cast<R>(static_cast<uint32_t>(a) - static_cast<uint32_t>(b)); }
   static R max(R a, R b) { return a > b ? a : b; }
   static R min(R a, R b) { return a < b ? a : b; }

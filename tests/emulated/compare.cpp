@@ -1,6 +1,6 @@
 // Checks the engine on one instruction set (the one LINFDIST_ISA names) against the definitions, written out below in
-// plain loops. p = inf and boxes must match bit for bit, finite p to 1e-6 (float64: 1e-12), its gradients to 5e-4 (1e-10) of
-// the largest entry, the weights after an optimiser step to a few roundings; integer layers must match.
+// plain loops. p = inf and boxes must match bit for bit, finite p to 1e-6 (float64: 1e-12), its gradients to 5e-4
+// (1e-10) of the largest entry, the weights after an optimiser step to a few roundings; integer layers must match.
 //
 // Inputs are mostly whole numbers times a power of two, so that differences are exact and ties are many.
 #include "buffer.h"
@@ -127,7 +127,9 @@ void check_finite(const Problem<T>& problem, double p, bool gradients = true, bo
   std::vector<double> wanted(n);
   problem.each_output([&](int64_t at, const auto& inputs) {
     Largest<T> m{T(0)};
-    inputs([&](int64_t i, int64_t in, int64_t weight) { m.see(std::fabs(problem.difference(problem.x, in, weight)), i, false); });
+    inputs([&](int64_t i, int64_t in, int64_t weight) {
+      m.see(std::fabs(problem.difference(problem.x, in, weight)), i, false);
+    });
     double sum = 0;
     if (m.value > 0 && std::isfinite(m.value))
       inputs([&](int64_t, int64_t in, int64_t weight) {
@@ -186,7 +188,8 @@ void check_adam(int64_t rows, int64_t columns, double p) {
   job.correction1 = 0.5, job.correction2 = 0.25;
   for (int64_t row = 0; row < rows; ++row) {
     const float* const a = w + row * columns;
-    const int64_t largest = std::max_element(a, a + columns, [](float s, float t) { return std::fabs(s) < std::fabs(t); }) - a;
+    const int64_t largest =
+        std::max_element(a, a + columns, [](float s, float t) { return std::fabs(s) < std::fabs(t); }) - a;
     double sum = 0;
     for (int64_t i = 0; i < columns && a[largest] != 0; ++i) sum += std::pow(std::fabs(double(a[i]) / a[largest]), p);
     const double norm = std::fabs(a[largest]) * std::pow(sum, 1 / p);
@@ -200,7 +203,8 @@ void check_adam(int64_t rows, int64_t columns, double p) {
     }
   }
   linfdist::adam(job, rows);
-  const std::string name = "Adam, p = " + std::to_string(p) + ", " + std::to_string(rows) + "x" + std::to_string(columns);
+  const std::string name =
+      "Adam, p = " + std::to_string(p) + ", " + std::to_string(rows) + "x" + std::to_string(columns);
   expect_denormals(name);
   expect_close("weights, " + name, w, wanted_w, 4e-6, 2);
   expect_close("first moments, " + name, m, wanted_m, 1e-6, 1);
@@ -280,7 +284,8 @@ void check_scratch() {
   for (int k = 1; k <= 40; ++k) linfdist::release(linfdist::allocate(k * megabyte / 2));
   if (linfdist::kept() > 16 * megabyte) report("scratch kept", 0, double(linfdist::kept()), 16. * megabyte);
   linfdist::release(linfdist::allocate(15 * megabyte));
-  if (linfdist::kept() < 15 * megabyte) report("scratch kept of the last call", 0, double(linfdist::kept()), 15. * megabyte);
+  if (linfdist::kept() < 15 * megabyte)
+    report("scratch kept of the last call", 0, double(linfdist::kept()), 15. * megabyte);
   for (int k = 0; k < 2000; ++k) linfdist::release(linfdist::allocate(1000));
   if (linfdist::kept() > megabyte) report("scratch kept after small calls", 0, double(linfdist::kept()), 0);
 }

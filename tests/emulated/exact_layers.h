@@ -20,8 +20,8 @@ struct Runs {
 
 // A layer, one side of each entry, as a network of one, on images. `inside`: whether all indices are.
 template <class T>
-void check_network(const std::string& name, int64_t batch, int64_t inputs, int64_t shift, const Runs& runs, const Array<T>& entry,
-                   const Array<int32_t>& bias, bool inside) {
+void check_network(const std::string& name, int64_t batch, int64_t inputs, int64_t shift, const Runs& runs,
+                   const Array<T>& entry, const Array<int32_t>& bias, bool inside) {
   Array<uint8_t> images(batch * inputs);
   Random random{int(batch + shift)};
   for (int64_t k = 0; k < images.size(); ++k) images[k] = static_cast<uint8_t>(random.next(0, 255));
@@ -51,8 +51,8 @@ void check_network(const std::string& name, int64_t batch, int64_t inputs, int64
   expect_same("values of a " + name, y, wanted);
 }
 
-// An integer layer: dense, then one side of every third entry or so. Differences reach the largest number of the type, and
-// so do some biases.
+// An integer layer: dense, then one side of every third entry or so. Differences reach the largest number of the type,
+// and so do some biases.
 template <class T>
 void check_exact(int64_t batch, int64_t inputs, int64_t neurons) {
   const int64_t half = std::numeric_limits<T>::max() / 2;
@@ -64,8 +64,8 @@ void check_exact(int64_t batch, int64_t inputs, int64_t neurons) {
   for (int64_t o = 0; o < neurons; ++o) bias[o] = static_cast<int32_t>(-random.next(0, 2 * half));
   linfdist::Exact<T> job{};
   job.x = x, job.weight = w, job.bias = bias, job.y = y, job.inputs = inputs, job.batch = batch, job.neurons = neurons;
-  const std::string name = ", int" + std::to_string(8 * sizeof(T)) + " " + std::to_string(batch) + "x" + std::to_string(inputs) + "x" +
-                           std::to_string(neurons);
+  const std::string name = ", int" + std::to_string(8 * sizeof(T)) + " " + std::to_string(batch) + "x" +
+                           std::to_string(inputs) + "x" + std::to_string(neurons);
   const auto value = [&](int64_t o, int64_t b, int64_t i, int64_t weight) {
     return int64_t(x[i * batch + b]) - int64_t(w[o * inputs + weight]);
   };

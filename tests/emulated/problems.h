@@ -1,4 +1,5 @@
-// What compare.cpp puts to the engine, and how it tells right from wrong: guarded arrays, random problems, expectations.
+// What compare.cpp puts to the engine, and how it tells right from wrong: guarded arrays, random problems,
+// expectations.
 #pragma once
 #include "engine.h"
 #include "kernels.h"
@@ -34,8 +35,12 @@ class Array {
     data_ = reinterpret_cast<T*>(start_ + pages * page) - n;
     std::fill_n(data_, n, value);
   }
-  Array(Array&& other) : start_(other.start_), bytes_(other.bytes_), data_(other.data_), n_(other.n_) { other.start_ = nullptr; }
-  ~Array() { if (start_) munmap(start_, bytes_); }
+  Array(Array&& other) : start_(other.start_), bytes_(other.bytes_), data_(other.data_), n_(other.n_) {
+    other.start_ = nullptr;
+  }
+  ~Array() {
+    if (start_) munmap(start_, bytes_);
+  }
   operator T*() { return data_; }
   operator const T*() const { return data_; }
   int64_t size() const { return n_; }
@@ -49,8 +54,9 @@ class Array {
 
 // ---- problems ------------------------------------------------------------------------------------------------------
 
-Geometry conv(int64_t N, int64_t C, int64_t H, int64_t W, int64_t O, int64_t KH, int64_t KW, std::vector<int64_t> stride = {1, 1},
-              std::vector<int64_t> padding = {0, 0}, std::vector<int64_t> dilation = {1, 1}, int64_t groups = 1) {
+Geometry conv(int64_t N, int64_t C, int64_t H, int64_t W, int64_t O, int64_t KH, int64_t KW,
+              std::vector<int64_t> stride = {1, 1}, std::vector<int64_t> padding = {0, 0},
+              std::vector<int64_t> dilation = {1, 1}, int64_t groups = 1) {
   Geometry g{};
   g.N = N, g.C = C, g.H = H, g.W = W, g.O = O, g.KH = KH, g.KW = KW, g.groups = groups;
   for (int k = 0; k < 2; ++k) g.stride[k] = stride[k], g.padding[k] = padding[k], g.dilation[k] = dilation[k];
@@ -65,30 +71,56 @@ Geometry linear(int64_t B, int64_t I, int64_t O, int64_t groups = 1) {
 
 std::string text(const Geometry& g) {
   char s[200];
-  std::snprintf(s, sizeof s, "x %dx%dx%dx%d w %dx%dx%dx%d stride %d,%d padding %d,%d dilation %d,%d groups %d", int(g.N), int(g.C),
-                int(g.H), int(g.W), int(g.O), int(g.channels()), int(g.KH), int(g.KW), int(g.stride[0]), int(g.stride[1]),
-                int(g.padding[0]), int(g.padding[1]), int(g.dilation[0]), int(g.dilation[1]), int(g.groups));
+  std::snprintf(s, sizeof s, "x %dx%dx%dx%d w %dx%dx%dx%d stride %d,%d padding %d,%d dilation %d,%d groups %d",
+                int(g.N), int(g.C), int(g.H), int(g.W), int(g.O), int(g.channels()), int(g.KH), int(g.KW),
+                int(g.stride[0]), int(g.stride[1]), int(g.padding[0]), int(g.padding[1]), int(g.dilation[0]),
+                int(g.dilation[1]), int(g.groups));
   return s;
 }
 
 // Around the lane counts 1, 2, 4, 8, 16 of the vectors, 32 and 64 of the panels, and the slices of 64 inputs.
 const std::vector<Geometry> kShapes = {
-    linear(1, 1, 1), linear(1, 130, 3), linear(3, 65, 17), linear(15, 16, 17), linear(16, 31, 3), linear(17, 63, 15),
-    linear(31, 64, 16), linear(33, 17, 31), linear(63, 130, 2), linear(64, 15, 1), linear(65, 3, 65), linear(67, 200, 19),
-    linear(130, 37, 33), linear(47, 11, 5, 3), linear(5, 33, 3, 2),
+    linear(1, 1, 1),
+    linear(1, 130, 3),
+    linear(3, 65, 17),
+    linear(15, 16, 17),
+    linear(16, 31, 3),
+    linear(17, 63, 15),
+    linear(31, 64, 16),
+    linear(33, 17, 31),
+    linear(63, 130, 2),
+    linear(64, 15, 1),
+    linear(65, 3, 65),
+    linear(67, 200, 19),
+    linear(130, 37, 33),
+    linear(47, 11, 5, 3),
+    linear(5, 33, 3, 2),
     conv(2, 3, 7, 9, 4, 3, 3, {1, 1}, {1, 1}),
     conv(3, 4, 11, 8, 6, 3, 2, {2, 1}, {0, 2}, {1, 2}, 2),
     conv(1, 6, 16, 17, 9, 5, 1, {3, 2}, {2, 0}, {2, 1}, 3),
-    conv(5, 2, 3, 3, 7, 3, 3, {1, 1}, {3, 3}),                 // windows that see padding alone
+    conv(5, 2, 3, 3, 7, 3, 3, {1, 1}, {3, 3}),  // windows that see padding alone
     conv(1, 1, 3, 41, 17, 1, 3, {2, 3}, {0, 5}, {1, 3}),
-    conv(66, 2, 2, 3, 5, 2, 3),                                // one position
-    conv(35, 3, 1, 1, 2, 3, 3, {1, 1}, {1, 1}),                // one position, mostly padding
+    conv(66, 2, 2, 3, 5, 2, 3),                  // one position
+    conv(35, 3, 1, 1, 2, 3, 3, {1, 1}, {1, 1}),  // one position, mostly padding
     conv(2, 20, 5, 5, 6, 1, 1),
-    conv(34, 5, 1, 1, 3, 1, 1, {3, 1}, {1, 0}),                // one position, in the padding
+    conv(34, 5, 1, 1, 3, 1, 1, {3, 1}, {1, 0}),  // one position, in the padding
 };
 
 // What the numbers are like: whole numbers in these ranges, times 2^power.
-enum Kind { kTies, kSpread, kPrunable, kAtWeights, kMixed, kHuge, kTiny, kDenormal, kOverflow, kNan, kInfinite, kMinusZero };
+enum Kind {
+  kTies,
+  kSpread,
+  kPrunable,
+  kAtWeights,
+  kMixed,
+  kHuge,
+  kTiny,
+  kDenormal,
+  kOverflow,
+  kNan,
+  kInfinite,
+  kMinusZero
+};
 struct Numbers {
   const char* name;
   int64_t x_from, x_to, w_from, w_to;
@@ -99,15 +131,15 @@ const Numbers kNumbers[] = {
     {"ties", -2, 2, -2, 2, 0},
     {"spread", -kMany, kMany, -kMany, kMany, -50},
     {"prunable", 0, 64, -300, 300, -6},
-    {"at weights", -2000, 2000, -2000, 2000, 0},               // every third row is a neuron, hence at distance 0 from it
-    {"mixed magnitudes", -2000, 2000, -2000, 2000, -100},      // and rows at 2^0, 2^100
+    {"at weights", -2000, 2000, -2000, 2000, 0},           // every third row is a neuron, hence at distance 0 from it
+    {"mixed magnitudes", -2000, 2000, -2000, 2000, -100},  // and rows at 2^0, 2^100
     {"huge", -2000, 2000, -2000, 2000, 112},
     {"tiny", -2000, 2000, -2000, 2000, -120},
-    {"denormal", -2000, 2000, -2000, 2000, 0},                 // times the smallest number there is
-    {"overflow", -2000, 2000, -2000, 2000, 0},                 // and a few of the largest
+    {"denormal", -2000, 2000, -2000, 2000, 0},  // times the smallest number there is
+    {"overflow", -2000, 2000, -2000, 2000, 0},  // and a few of the largest
     {"NaN", -2000, 2000, -2000, 2000, 0},
     {"infinite", -2000, 2000, -2000, 2000, 0},
-    {"minus zero", 0, 0, 0, 0, 0},                             // half of them
+    {"minus zero", 0, 0, 0, 0, 0},  // half of them
 };
 
 struct Random {
@@ -134,9 +166,11 @@ struct Problem {
     Random random{seed};
     for (int64_t k = 0; k < x.size(); ++k) {
       const int64_t row = k / (g.C * g.H * g.W);
-      x[k] = std::ldexp(static_cast<T>(random.next(numbers.x_from, numbers.x_to)), power + (kind == kMixed ? row % 3 * 100 : 0));
+      x[k] = std::ldexp(static_cast<T>(random.next(numbers.x_from, numbers.x_to)),
+                        power + (kind == kMixed ? row % 3 * 100 : 0));
     }
-    for (int64_t k = 0; k < w.size(); ++k) w[k] = std::ldexp(static_cast<T>(random.next(numbers.w_from, numbers.w_to)), power);
+    for (int64_t k = 0; k < w.size(); ++k)
+      w[k] = std::ldexp(static_cast<T>(random.next(numbers.w_from, numbers.w_to)), power);
     if (kind == kMinusZero) {
       for (int64_t k = 0; k < x.size(); k += 1 + random.next(0, 2)) x[k] = T(-0.0);
       for (int64_t k = 0; k < w.size(); k += 1 + random.next(0, 2)) w[k] = T(-0.0);
@@ -158,7 +192,8 @@ struct Problem {
     for (int64_t c = 0; c < g.channels(); ++c)
       for (int64_t kh = 0; kh < g.KH; ++kh)
         for (int64_t kw = 0; kw < g.KW; ++kw, ++i) {
-          const int64_t h = oh * g.stride[0] - g.padding[0] + kh * g.dilation[0], v = ow * g.stride[1] - g.padding[1] + kw * g.dilation[1];
+          const int64_t h = oh * g.stride[0] - g.padding[0] + kh * g.dilation[0],
+                        v = ow * g.stride[1] - g.padding[1] + kw * g.dilation[1];
           const bool inside = h >= 0 && h < g.H && v >= 0 && v < g.W;
           f(i, inside ? ((n * g.C + o / g.neurons() * g.channels() + c) * g.H + h) * g.W + v : -1, o * g.inputs() + i);
         }
@@ -188,13 +223,15 @@ template <class T>
 void expect_same(const std::string& what, const Array<T>& got, const Array<T>& wanted) {
   ++checks;
   for (int64_t k = 0; k < got.size(); ++k)
-    if (std::memcmp(&got[k], &wanted[k], sizeof(T)) != 0 && (got[k] == got[k] || wanted[k] == wanted[k]))  // any NaN will do
+    if (std::memcmp(&got[k], &wanted[k], sizeof(T)) != 0 &&
+        (got[k] == got[k] || wanted[k] == wanted[k]))  // any NaN will do
       return report(what, k, double(got[k]), double(wanted[k]));
 }
 
 // Each entry within `relative` of itself or, if `scale` is given, of that.
 template <class T>
-void expect_close(const std::string& what, const Array<T>& got, const std::vector<double>& wanted, double relative, double scale = 0) {
+void expect_close(const std::string& what, const Array<T>& got, const std::vector<double>& wanted, double relative,
+                  double scale = 0) {
   ++checks;
   for (int64_t k = 0; k < got.size(); ++k) {
     const double g = got[k], v = static_cast<T>(wanted[k]), e = std::fabs(g - v);
@@ -208,7 +245,8 @@ void expect_close(const std::string& what, const Array<T>& got, const std::vecto
 void expect_denormals(const std::string& what) {
   ++checks;
   const volatile float tiny = std::numeric_limits<float>::denorm_min();
-  if (tiny + tiny == 0) report("denormals are flushed after " + what, 0, 0, 2 * double(std::numeric_limits<float>::denorm_min()));
+  if (tiny + tiny == 0)
+    report("denormals are flushed after " + what, 0, 0, 2 * double(std::numeric_limits<float>::denorm_min()));
 }
 
 // The largest candidate so far, NaN above all, the first of equals.

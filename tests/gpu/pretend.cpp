@@ -138,7 +138,8 @@ void on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       for (size_t i = 0; i < given.size(); ++i) {
         const auto* from = arguments[i].alias_info();
         if (!from || !from->isWrite() || from->beforeSets() != alias->beforeSets()) continue;
-        if (arguments[i].is_out()) inside(grow(given[i].toTensor(), value.toTensor().sizes(), {})).copy_(value.toTensor());
+        if (arguments[i].is_out())
+          inside(grow(given[i].toTensor(), value.toTensor().sizes(), {})).copy_(value.toTensor());
         value = given[i];
         break;
       }
