@@ -34,7 +34,7 @@ HOUSE = """
 | `export` | `exact` `certificates` `models` `nn` |
 | `exact` | `certificates` `bounds` `models` `nn` `ops` |
 | `certificates` | `bounds` `models` `nn` `machine` |
-| `attacks` | `models` |
+| `attacks` | `models` `nn` |
 | `training` | `bounds` `models` `nn` `ops` `machine`: never `certificates`, a callback is handed in |
 | `bounds` | `models` `nn` |
 | `models` | `nn` |

@@ -14,9 +14,9 @@ from linfdist.bounds.head import head_bounds
 from linfdist.exact import twin
 from linfdist.exact.certificate import box_certified_at, box_holds
 from linfdist.exact.file import contents
-from linfdist.exact.freeze import fold_network
 from linfdist.exact.report import compare
 from linfdist.exact.stem import Stem
+from linfdist.models.folded import fold_network
 from linfdist.nn import DistLinear
 
 from .nets import TwoPixels, exact_head, exact_outputs, images, random_mlp, random_net, reference
@@ -36,7 +36,7 @@ def test_distance_to_the_network_in_exact_arithmetic(seed, k, depth, mean_shift)
     x = images(2, (2, 2, 2), seed)
     # rounding of the grid alone: half a unit a layer, through the head; no room for a wrong shift or scale
     head = float_head(net)
-    moved = Fraction(depth, 2 * 255 * 2**k) / Fraction(fold_network(net).std)
+    moved = Fraction(depth, 2 * 255 * 2**k) / Fraction(fold_network(net, logits=False).std)
     bound = float(moved) * (head.w1.abs().sum(1) @ head.w2.abs().T).max().item() + 1e-9
     for image, logits in zip(x, frozen(x), strict=True):
         true = exact_head(head, exact_outputs(net.body, image))
@@ -70,7 +70,7 @@ def test_features_keep_every_bit(seed, k, narrow):
     x = images(20, seed=seed)
     domain = (x.amin(0), x.amax(0)) if narrow else None
     frozen = exact.freeze(net, k=k, domain=domain)
-    std = fold_network(net).std
+    std = fold_network(net, logits=False).std
     y, offset = Stem(k)(x).double(), -torch.full((9,), 0.2).double()
     for layer in net.body:
         if isinstance(layer, DistLinear):

@@ -7,11 +7,67 @@ import torch
 from torch import Tensor, nn
 
 from ..models import PixelNet
+from ..models.mean import MeanLogits
+from ..nn import Handlers, LipschitzModule, Readout, Stack
+
+
+def straight_through(value: Tensor, smooth: Tensor) -> Tensor:
+    """The first's value, bit for bit, with the second's gradient."""
+    return _StraightThrough.apply(value, smooth)
+
+
+class _StraightThrough(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: object, value: Tensor, smooth: Tensor) -> Tensor:
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: object, *grads: Tensor) -> tuple[None, Tensor]:
+        return None, grads[0]
+
+
+def _by_itself(part: LipschitzModule | Readout, x: Tensor, p: float) -> Tensor:
+    return straight_through(part(x.detach()), part(x, p)) if part.holds_distances else part(x)
+
+
+surrogate_part: Handlers[[Tensor, float], Tensor] = Handlers(
+    "linfdist.attacks.surrogate.surrogate_part", "has no surrogate gradient", _by_itself
+)
+"""surrogate_part(layer, x, p) computes the values of p = inf of a layer, or of a readout, bit for bit, with gradients
+of distances at a finite p.
+
+The default is right for every class. One that is made of others hands this on to them, so that each gets its gradient
+at the values of p = inf.
+"""
+
+
+@surrogate_part.register(Stack)
+def _(stack: Stack, x: Tensor, p: float) -> Tensor:
+    for layer in stack:
+        x = surrogate_part(layer, x, p)
+    return x
+
+
+@surrogate_part.register(MeanLogits)
+def _(readout: MeanLogits, x: Tensor, p: float) -> Tensor:
+    pairs = readout.pairs(x.unflatten(1, readout.shape))
+    return readout.mean_of(surrogate(member, image, p) for member, image in pairs)
 
 
 def surrogate(network: PixelNet, x: Tensor, p: float) -> Tensor:
-    """The logits (B, classes) of p = inf, with the gradient of distances at p, layer by layer: see `PixelNet`."""
-    return network(x) if p == math.inf else network.surrogate(x, p)
+    """Compute the logits (B, classes) of p = inf, bit for bit, with the gradient of distances at p, layer by layer.
+
+    At p = inf the gradient of a distance follows the farthest coordinate alone. To make a distance smaller, though, all
+    coordinates that are nearly as far must move too; those of finite p have weight (|x - w| / y)^(p - 1). Taken in each
+    layer at the values of p = inf, such gradients stay useful down to p = 8, where those of the network as a whole at
+    that p are those of another network.
+    """
+    if p == math.inf:
+        return network(x)
+    if type(network).forward is not PixelNet.forward:  # it may be more than the readout of its body
+        return straight_through(network(x.detach()), network(x, p))
+    network.check_images(x)
+    return surrogate_part(network.readout, surrogate_part(network.body, x, p), p)
 
 
 def gradient(

@@ -16,7 +16,6 @@ from ..bounds.windows import Windowed, windowed
 from ..bounds.zonotope import Zonotope, forward_zonotope, mapped, samples_at_once, size_of
 from ..nn import Box, LipschitzModule, Rounding
 from ..nn.base import Shape
-from ..nn.products import check_products
 from ..nn.rounding import FLUSHED, gamma, largest, widened
 
 
@@ -28,6 +27,7 @@ class Affine(LipschitzModule):
     """
 
     absorbs_flushes = True
+    multiplies = True
 
     def __init__(self, outputs: int, shape: Sequence[int]) -> None:
         """shape: of the weights of one neuron."""
@@ -111,9 +111,6 @@ class Affine(LipschitzModule):
         largest(self.bias)
         if not math.isfinite(self.lipschitz):
             raise ValueError(f"{name} has weights whose sum is beyond all floats: nothing can be certified with it")
-
-    def check_process(self) -> None:
-        check_products()
 
 
 class Linear(Affine):

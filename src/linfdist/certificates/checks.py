@@ -1,5 +1,6 @@
 """What is refused: every network and every input about which a proof would not hold."""
 
+import inspect
 import math
 from collections.abc import Iterable, Iterator
 
@@ -9,6 +10,7 @@ from torch.nn.modules import module as nn_module
 
 from ..models import PixelNet
 from ..nn.base import Contract
+from ..nn.products import check_products
 from .device import check_device
 
 COMPOSED = ("forward", "features", "features_box")  # what a network is, said once for all in `PixelNet`
@@ -20,9 +22,9 @@ def check_network(network: PixelNet) -> None:
 
     Layers are not searched for values that are not finite: `rounding_error` finds them.
     """
-    check_process([])
     for name, module in _declared(type(network).__name__, network):
         _check_module(name, module)
+    check_process([module for module in network.modules() if isinstance(module, Contract)])
     _check_tensors(network)
     if not math.isfinite(network.lipschitz):
         raise ValueError("the Lipschitz constant of the network is beyond all floats: nothing can be certified with it")
@@ -34,8 +36,8 @@ def check_process(parts: Iterable[Contract]) -> None:
     """Raise if this process is set up so that what a network's parts declare does not hold: at every certificate."""
     if nn_module._global_forward_hooks or nn_module._global_forward_pre_hooks:
         raise ValueError("global forward hooks are registered, which can change what a network computes: remove them")
-    for part in parts:
-        part.check_process()
+    if any(part.multiplies for part in parts):
+        check_products()
 
 
 def _declared(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
@@ -48,7 +50,7 @@ def _declared(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
             f"{name} is a {type(module).__name__}, whose Lipschitz constant and rounding are not known: "
             "nothing can be certified with it"
         )
-    if not type(module).declares():
+    if not _declares(type(module)):
         raise TypeError(
             f"{name} is a {type(module).__name__}, which inherits its declarations from another class and may compute "
             "anything: nothing can be certified with it"
@@ -59,6 +61,12 @@ def _declared(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
             yield place, child
         else:
             yield from _declared(place, child)
+
+
+def _declares(cls: type[Contract]) -> bool:
+    """Whether the class itself declares the contract, instead of inheriting the declarations of another one."""
+    above = [each for each in cls.__mro__[1:] if issubclass(each, Contract)]
+    return not inspect.isabstract(cls) and all(inspect.isabstract(each) or each is Contract for each in above)
 
 
 def _children(name: str, module: nn.Module, parts: tuple[type[nn.Module], ...]) -> Iterator[tuple[str, nn.Module]]:
@@ -89,7 +97,6 @@ def _check_module(name: str, module: nn.Module) -> None:
     if isinstance(module, Contract):
         _check_bias(name, module)
         module.check(name)
-        module.check_process()
 
 
 def _check_bias(name: str, module: Contract) -> None:

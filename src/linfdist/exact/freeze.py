@@ -11,8 +11,8 @@ from torch import Tensor
 from ..certificates.checks import check_network
 from ..eps import round_up
 from ..models import PixelNet
+from ..models.folded import Folded, fold_network
 from ..models.rounding import rounding_error
-from ..nn import Folded
 from .bounds import INT32
 from .fold import fold_head, head_distance
 from .network import FrozenLayer, FrozenNet
@@ -52,7 +52,7 @@ def freeze(
     """
     _check(network)
     lower, upper = _domain(domain, network.shape)
-    folded = fold_network(network)
+    folded = fold_network(network, network.readout.lipschitz is not None)
 
     def at(k: int) -> FrozenNet:
         return _at(network, folded, _stem(folded, k), (lower, upper), facts or {})
@@ -95,16 +95,6 @@ def _at(network: PixelNet, folded: Folded, stem: Stem, domain: Domain, facts: Ma
     return FrozenNet(network.shape, stem, *domain, tuple(layers), made, head, folded.per_class)
 
 
-@torch.no_grad()
-def fold_network(network: PixelNet) -> Folded:
-    """The dist layers of the network in pixels, up to the logits, or up to the features if a head follows."""
-    folded = Folded(network.shape)
-    network.body.fold(folded)
-    if network.readout.lipschitz is not None:
-        network.readout.fold(folded)
-    return folded
-
-
 def _stem(folded: Folded, k: int) -> Stem:
     """What comes before the dist layers, with pixels on the grid of 2^k steps a level."""
     clip = None if folded.clip is None else _whole_clip(folded.clip, k)[0]
@@ -118,7 +108,7 @@ def to_grid(network: PixelNet, stem: Stem) -> tuple[list[tuple[Tensor, Tensor]],
 
     Biases are 0, but for those of the last layer where it gives the logits.
     """
-    return _to_grid(network, fold_network(network), stem)
+    return _to_grid(network, fold_network(network, network.readout.lipschitz is not None), stem)
 
 
 def _to_grid(network: PixelNet, folded: Folded, stem: Stem) -> tuple[list[tuple[Tensor, Tensor]], Fraction]:

@@ -14,7 +14,7 @@ from ..models import PixelNet
 from ..models.rounding import rounding_error
 from ..nn.rounding import DOWN, UP
 from .graph import Graph, Value
-from .stem import stem
+from .layers import layer_nodes, readout_nodes, stem
 
 CHUNK = 1 << 16  # elements per image of the largest value in between
 LEVELS = 255  # the largest change of an 8-bit pixel
@@ -40,7 +40,7 @@ def to_onnx(network: PixelNet, path: str | Path, chunk: int = CHUNK) -> None:
     if network.any_tensor.dtype != torch.float32:
         raise TypeError("only float32 networks can be written as ONNX files: call .float() first, and certify that one")
     graph = Graph(chunk)
-    network.readout.onnx(graph, network.body.onnx(graph, "images", network.shape), "logits")
+    readout_nodes(network.readout, graph, layer_nodes(network.body, graph, "images", network.shape), "logits")
     outputs = [Value("logits", torch.float32, (network.classes,), "the largest one is the prediction")]
     if network.readout.lipschitz is not None:
         _radius(graph, network, network.readout.lipschitz)

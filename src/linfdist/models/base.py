@@ -14,7 +14,6 @@ from ..data.samples import as_pixels
 from ..nn import Box, CenterCrop, Clip, Contract, Flatten, LipschitzModule, MeanPool, Normalize, Readout, Stack
 from ..nn.clip import check_clip
 from ..nn.mean_pool import check_pool
-from ..nn.straight import straight
 
 
 class PixelNet(Contract):
@@ -52,19 +51,6 @@ class PixelNet(Contract):
     def forward(self, x: Tensor, p: float | Tensor = math.inf) -> Tensor:
         """Compute the logits (B, classes) of images (B, C, H, W)."""
         return self.readout(self.features(x, p), p)
-
-    def surrogate(self, x: Tensor, p: float) -> Tensor:
-        """Compute the logits of p = inf, bit for bit, with the gradient of distances at a finite p, layer by layer.
-
-        At p = inf the gradient of a distance follows the farthest coordinate alone. To make a distance smaller, though,
-        all coordinates that are nearly as far must move too; those of finite p have weight (|x - w| / y)^(p - 1). Taken
-        in each layer at the values of p = inf, such gradients stay useful down to p = 8, where those of the network as
-        a whole at that p are those of another network.
-        """
-        if type(self).forward is not PixelNet.forward:  # it may be more than the readout of its body
-            return straight(self(x.detach()), self(x, p))
-        self.check_images(x)
-        return self.readout.surrogate(self.body.surrogate(x, p), p)
 
     def terms(self, shape: tuple[int, ...] | None = None) -> int:
         """Count the pairs of a neuron and an input of it, for one image: the FLOPs of Tables 1, 2 and 9."""

@@ -2,10 +2,11 @@
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
-from ..nn import Box, LipschitzModule, Logits, Readout, Stack
+from ..nn import Box, Contract, DistLinear, Handlers, LipschitzModule, Logits, NearestClass, Readout, Stack
 from .base import PixelNet
 
 
@@ -26,18 +27,37 @@ class Composed(PixelNet):
         return self._readout
 
 
+def _itself(module: Contract, box: Box) -> Contract:
+    return module
+
+
+with_cached_lists: Handlers[[Box], Any] = Handlers(
+    "linfdist.models.composed.with_cached_lists", "has no cached lists", _itself
+)
+"""with_cached_lists(layer, box) is a layer, or a readout, with the bits of this one at p = inf for inputs of the box
+(1, *shape), faster for a few of them; the default is the layer itself.
+
+It may keep what depends on the tensors, which must not change any more, and has no gradients.
+"""
+
+
+@with_cached_lists.register(DistLinear, NearestClass)
+def _(layer: DistLinear | NearestClass, box: Box) -> Contract:
+    return layer.with_lists(box)
+
+
 def narrowed(network: PixelNet) -> PixelNet:
     """A network with the bits of this one for images of [0, 1], faster for a few of them.
 
     This one must be in eval mode. Both have the same tensors, which must not change any more: see
-    `LipschitzModule.narrowed`.
+    `with_cached_lists`.
     """
     blank = network.any_tensor.new_zeros(1, *network.shape)
     box, layers = Box(blank, torch.ones_like(blank)), []
     for layer in network.body:
-        layers.append(layer.narrowed(box))
+        layers.append(with_cached_lists(layer, box))
         box = layer.forward_box(box)
-    found = Composed(Stack(*layers), network.readout.narrowed(box), network.shape)
+    found = Composed(Stack(*layers), with_cached_lists(network.readout, box), network.shape)
     found.size = network.size
     return found.eval()
 

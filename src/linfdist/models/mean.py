@@ -5,13 +5,11 @@ from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from typing import cast
 
-import torch
 from torch import Tensor, nn
 
 from ..eps import round_up
 from ..nn import Flatten, Readout, Rounding, Stack, View
-from ..nn.base import Graph, Shape
-from ..nn.folded import Folded
+from ..nn.base import Shape
 from ..nn.rounding import mean_rounding
 from .base import PixelNet
 from .rounding import network_rounding
@@ -58,9 +56,6 @@ class MeanLogits(Readout):
     def forward(self, x: Tensor, p: float | Tensor = math.inf) -> Tensor:
         return self.mean_of(member(image, p) for member, image in self.pairs(x.unflatten(1, self.shape)))
 
-    def surrogate(self, x: Tensor, p: float) -> Tensor:
-        return self.mean_of(member.surrogate(image, p) for member, image in self.pairs(x.unflatten(1, self.shape)))
-
     def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
         """The mean of the members' errors, and that of the sum of their logits."""
         found = [network_rounding(member, size, unit) for member in self.networks]
@@ -82,25 +77,6 @@ class MeanLogits(Readout):
         """The largest tensor of a member, or the features of all members and views, which closer bounds keep."""
         kept = len(self.views) * sum(math.prod(each.body.shapes(each.shape)[-1]) for each in self.networks)
         return max(kept, *(member.elements() for member in self.networks))
-
-    def fold(self, folded: Folded) -> None:
-        raise TypeError(
-            "a Mean has no form in integers, nor in mixed-integer programs; each of its members has, as another "
-            'classifier: linfdist.models.save(network.members[0], "member.safetensors")'
-        )
-
-    def onnx(self, graph: Graph, x: str, name: str | None = None) -> str:
-        images = graph.node("Reshape", x, graph.integers(0, *self.shape))
-        logits = []
-        for view in self.views:
-            image = cast(View, view).onnx(graph, images, self.shape)
-            for member in self.networks:
-                logits.append(member.readout.onnx(graph, member.body.onnx(graph, image, self.shape)))
-        total = logits[0]
-        for each in logits[1:]:
-            total = graph.node("Add", total, each)
-        dtype = self.networks[0].any_tensor.dtype
-        return graph.node("Div", total, graph.constant(torch.tensor(self.count, dtype=dtype)), name=name)
 
     @property
     def count(self) -> int:

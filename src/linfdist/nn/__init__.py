@@ -6,7 +6,6 @@ from .clip import Clip
 from .dist_conv import DistConv2d
 from .dist_linear import DistLinear
 from .flatten import Flatten
-from .folded import Folded
 from .head import Head
 from .mean_pool import MeanPool
 from .mean_shift import MeanShift
@@ -25,7 +24,6 @@ __all__ = [
     "DistConv2d",
     "DistLinear",
     "Flatten",
-    "Folded",
     "Handlers",
     "Head",
     "LipschitzModule",

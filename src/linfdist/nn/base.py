@@ -1,17 +1,12 @@
 """The contract of layers: whatever certificates, attacks, counts and exports need to know of one, it says itself."""
 
-import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from fractions import Fraction
-from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 
-import torch
 from torch import Tensor, nn
-
-from .folded import Folded
-from .straight import straight
 
 Shape = tuple[int, ...]  # of one sample, without the batch
 P = ParamSpec("P")
@@ -50,31 +45,21 @@ class Contract(nn.Module, ABC):
     Soundness is by declaration. Certificates accept a module if its class is final, that is, if it fills in one of the
     abstract contracts itself: a class that inherits from a finished one may compute something else than its parent
     has declared, and is refused. `parts` are the classes of plain torch modules that it is made of. `repeatable` says
-    whether the same input always gives the same bits, but for denormal numbers that are flushed: not so if sums may be
-    taken in another order in another batch.
+    whether the same input always gives the same bits, except for denormal numbers that are flushed: not so if sums may
+    be taken in another order in another batch. `multiplies` says whether its bounds rely on matrix products in its own
+    precision, which a process may be set up not to compute.
     """
 
     parts: tuple[type[nn.Module], ...] = ()
     repeatable: bool = False
+    multiplies: bool = False
 
     absorbs_flushes: bool = False
     """Whether its bounds hold however denormal numbers are treated, in itself and in the layers below: that is, also
     for inputs that lie outside of the box by `nn.rounding.FLUSHED` times the smallest normal number."""
 
-    @classmethod
-    def declares(cls) -> bool:
-        """Whether the class itself declares the contract, instead of inheriting the declarations of another one."""
-        above = [each for each in cls.__mro__[1:] if issubclass(each, Contract)]
-        return not inspect.isabstract(cls) and all(inspect.isabstract(each) or each is Contract for each in above)
-
     def check(self, name: str) -> None:
         """Raise ValueError, naming the module, if its tensors have values for which its declarations do not hold."""
-
-    def check_process(self) -> None:
-        """Raise ValueError if this process is set up so that its declarations do not hold: asked at every certificate.
-
-        What depends on its tensors is the business of `check`, which whoever owns a copy asks once.
-        """
 
     def terms(self, shape: Shape) -> int:
         """Count the pairs of a neuron and an input of it, at all positions of a sample of this shape.
@@ -178,42 +163,3 @@ class LipschitzModule(Contract):
 
         ValueError if a value of the layer is not finite.
         """
-
-    def narrowed(self, box: Box) -> "LipschitzModule":
-        """A layer with the bits of this one at p = inf for inputs of the box (1, *shape), faster for a few of them.
-
-        It may keep what depends on the tensors, which must not change any more, and has no gradients. Itself if there
-        is nothing to gain.
-        """
-        return self
-
-    def surrogate(self, x: Tensor, p: float) -> Tensor:
-        """Compute the values of p = inf, bit for bit, with gradients of distances at a finite p, for attacks.
-
-        A layer that is made of others hands this on to them, so that each gets its gradient at the values of p = inf.
-        """
-        return straight(self(x.detach()), self(x, p)) if self.holds_distances else self(x)
-
-    def fold(self, folded: Folded) -> None:
-        """Add the layer to a network in pixels and float64, from which integer networks and programs are made."""
-        raise TypeError(f"a {type(self).__name__} has no form in integers, nor in mixed-integer programs")
-
-    def onnx(self, graph: "Graph", x: str, shape: Shape) -> str:
-        """Add the layer's nodes to an ONNX graph, for an input of this shape; the name of the output."""
-        raise TypeError(f"a {type(self).__name__} cannot be written as an ONNX file")
-
-
-class Graph(Protocol):
-    """What a layer uses of an ONNX graph under construction: each method returns the name of a value."""
-
-    def constant(self, value: Tensor) -> str: ...
-
-    def integers(self, *values: int) -> str: ...
-
-    def node(self, operator: str, *inputs: str, name: str | None = None, **attributes: Any) -> str: ...
-
-    def slice(
-        self, value: str, axes: Sequence[int], starts: Sequence[int], ends: Sequence[int], steps: Sequence[int]
-    ) -> str: ...
-
-    def distances(self, x: str, w: Tensor, positions: int, dtype: torch.dtype) -> str: ...

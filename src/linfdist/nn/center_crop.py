@@ -5,8 +5,7 @@ from fractions import Fraction
 
 from torch import Tensor
 
-from .base import Box, Graph, LipschitzModule, Rounding, Shape
-from .folded import Folded
+from .base import Box, LipschitzModule, Rounding, Shape
 
 
 def centred(shape: Shape, size: int) -> tuple[int, int]:
@@ -44,13 +43,6 @@ class CenterCrop(LipschitzModule):
 
     def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
         return Rounding.of(size, 0, unit)
-
-    def fold(self, folded: Folded) -> None:
-        folded.crop_to(self.size, self.output_shape(folded.shape))
-
-    def onnx(self, graph: Graph, x: str, shape: Shape) -> str:
-        starts = centred(shape, self.size)
-        return graph.slice(x, (2, 3), starts, [start + self.size for start in starts], (1, 1))
 
     def extra_repr(self) -> str:
         return f"{self.size}"

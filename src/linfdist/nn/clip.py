@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..eps import round_up
-from .base import Box, Graph, LipschitzModule, Rounding, Shape
-from .folded import Folded
+from .base import Box, LipschitzModule, Rounding, Shape
 
 NARROWEST = 2.0**-20  # high - low: below it, slopes would be so steep that rounding decides
 
@@ -41,7 +40,7 @@ class Clip(LipschitzModule):
     @property
     def lipschitz(self) -> float:
         """1 / (high − low) for the numbers in use, rounded up."""
-        return round_up(1 / self._span())
+        return round_up(1 / self.span())
 
     def forward(self, x: Tensor, p: float | Tensor = math.inf) -> Tensor:
         return ((x - self.low) / (self.high - self.low)).clamp(0.0, 1.0)
@@ -56,26 +55,17 @@ class Clip(LipschitzModule):
     def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
         """A subtraction and a division, each rounded once; where the quotient is larger than 1, clipping removes it."""
         shifted = size + Fraction(self.low.item())
-        return Rounding(Fraction(1), max(shifted, shifted / self._span()), 2 * unit)
+        return Rounding(Fraction(1), max(shifted, shifted / self.span()), 2 * unit)
 
     def check(self, name: str) -> None:
         if self.low.dim() or self.high.dim():
             raise ValueError(f"{name}.low and {name}.high must be one number each, so that a ball stays a ball")
         _check(self.low.item(), self.high.item(), name)
 
-    def fold(self, folded: Folded) -> None:
-        folded.clip_to(self.low.item(), float(self._span()))
-
-    def onnx(self, graph: Graph, x: str, shape: Shape) -> str:
-        span = graph.constant(self.high - self.low)
-        scaled = graph.node("Div", graph.node("Sub", x, graph.constant(self.low)), span)
-        ends = (graph.constant(torch.tensor(end, dtype=self.low.dtype)) for end in (0.0, 1.0))
-        return graph.node("Clip", scaled, *ends)
-
     def extra_repr(self) -> str:
         return f"{self.low.item()}, {self.high.item()}" if not self.low.is_meta else ""
 
-    def _span(self) -> Fraction:
+    def span(self) -> Fraction:
         """What `forward` divides by: the rounded difference."""
         return Fraction((self.high - self.low).item())
 

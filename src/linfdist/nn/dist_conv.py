@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ..ops.box import dist_box_conv2d
 from ..ops.dist import dist_conv2d
 from ..ops.geometry import IntOrPair, make_geometry, output_size
-from .base import Box, Graph, LipschitzModule, Rounding, Shape
+from .base import Box, LipschitzModule, Rounding, Shape
 from .dist_linear import IDENTITY, distance_rounding
 
 
@@ -85,26 +85,6 @@ class DistConv2d(LipschitzModule):
 
     def terms(self, shape: Shape) -> int:
         return self.weight.numel() * math.prod(self.output_shape(shape)[1:])
-
-    def onnx(self, graph: Graph, x: str, shape: Shape) -> str:
-        height, width = self.output_shape(shape)[1:]
-        kernels = self.weight.permute(0, 2, 3, 1).flatten(1)[:, :, None, None]  # in the order of the windows
-        y = graph.distances(self._windows(graph, x, height, width), kernels, height * width, self.weight.dtype)
-        return y if self.bias is None else graph.node("Add", y, graph.constant(self.bias[:, None, None]))
-
-    def _windows(self, graph: Graph, x: str, height: int, width: int) -> str:
-        """(batch, KH * KW * C, OH, OW): the inputs of each output position."""
-        (stride_h, stride_w), (pad_h, pad_w), (dilation_h, dilation_w), groups = self.geometry
-        if groups != 1:
-            raise TypeError(f"convolutions with groups cannot be written as ONNX files, this one has {groups}")
-        x = graph.node("Pad", x, graph.integers(0, 0, pad_h, pad_w, 0, 0, pad_h, pad_w))  # with 0
-        shifted = []
-        for i in range(self.weight.shape[2]):
-            for j in range(self.weight.shape[3]):
-                top, left = i * dilation_h, j * dilation_w
-                ends = (top + stride_h * (height - 1) + 1, left + stride_w * (width - 1) + 1)
-                shifted.append(graph.slice(x, (2, 3), (top, left), ends, (stride_h, stride_w)))
-        return graph.node("Concat", *shifted, axis=1)
 
     def extra_repr(self) -> str:
         sizes = f"{self.in_channels}, {self.out_channels}, kernel_size={tuple(self.weight.shape[2:])}"

@@ -6,9 +6,8 @@ from fractions import Fraction
 import torch
 from torch import Tensor, nn
 
-from .base import Box, Graph, LipschitzModule, Rounding, Shape
+from .base import Box, LipschitzModule, Rounding, Shape
 from .distances import Distances
-from .folded import Folded
 from .rounding import largest
 
 IDENTITY = -10.0  # C₀ of Section 5.3
@@ -52,9 +51,6 @@ class DistLinear(Distances, LipschitzModule):
         near, far = self.distances_box(box)  # (..., O) each
         return Box(near, far) if self.bias is None else Box(near + self.bias, far + self.bias)
 
-    def narrowed(self, box: Box) -> LipschitzModule:
-        return self.with_lists(box)
-
     def output_shape(self, shape: Shape) -> Shape:
         return (*shape[:-1], self.out_features)
 
@@ -64,13 +60,6 @@ class DistLinear(Distances, LipschitzModule):
 
     def terms(self, shape: Shape) -> int:
         return self.weight.numel()
-
-    def fold(self, folded: Folded) -> None:
-        folded.distance(self.weight, self.bias)
-
-    def onnx(self, graph: Graph, x: str, shape: Shape) -> str:
-        y = graph.distances(x, self.weight, 1, self.weight.dtype)
-        return y if self.bias is None else graph.node("Add", y, graph.constant(self.bias))
 
     def extra_repr(self) -> str:
         return f"{self.in_features}, {self.out_features}, bias={self.bias is not None}"

@@ -5,8 +5,7 @@ from fractions import Fraction
 
 from torch import Tensor
 
-from .base import Box, Graph, LipschitzModule, Rounding, Shape
-from .folded import Folded
+from .base import Box, LipschitzModule, Rounding, Shape
 
 
 class Flatten(LipschitzModule):
@@ -26,9 +25,3 @@ class Flatten(LipschitzModule):
 
     def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
         return Rounding.of(size, 0, unit)
-
-    def fold(self, folded: Folded) -> None:
-        folded.flatten()
-
-    def onnx(self, graph: Graph, x: str, shape: Shape) -> str:
-        return graph.node("Flatten", x, axis=1)

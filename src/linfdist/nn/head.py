@@ -4,8 +4,7 @@ import math
 
 from torch import Tensor
 
-from .base import Graph, Shape
-from .products import check_products
+from .base import Shape
 from .readout import Readout
 from .rounding import largest
 from .scaled_linear import ScaledLinear
@@ -18,6 +17,7 @@ class Head(Readout):
     """
 
     parts = (ScaledLinear,)
+    multiplies = True
     lipschitz = None
 
     def __init__(self, in_features: int, hidden: int, classes: int) -> None:
@@ -38,15 +38,3 @@ class Head(Readout):
     def check(self, name: str) -> None:
         for parameter in self.parameters():
             largest(parameter)
-
-    def check_process(self) -> None:
-        """The bounds are those of products in the head's own precision."""
-        check_products()
-
-    def onnx(self, graph: Graph, x: str, name: str | None = None) -> str:
-        return self._product(graph, graph.node("Tanh", self._product(graph, x, self.hidden)), self.output, name)
-
-    @staticmethod
-    def _product(graph: Graph, x: str, layer: ScaledLinear, name: str | None = None) -> str:
-        product = graph.node("MatMul", x, graph.constant(layer.scaled_weight().T))
-        return graph.node("Add", product, graph.constant(layer.bias), name=name)

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import avg_pool2d
 
-from .base import Box, Graph, LipschitzModule, Rounding, Shape
-from .folded import Folded
+from .base import Box, LipschitzModule, Rounding, Shape
 from .rounding import mean_rounding, mean_slack, widened
 
 LARGEST = 1024  # pixels of a block's side: far beyond every image, and small enough for the bounds of the rounding
@@ -66,16 +65,6 @@ class MeanPool(LipschitzModule):
         """That of the largest blocks; pixels are copied exactly."""
         largest = max(self.sizes)
         return Rounding.of(size, 0, unit) if largest == 1 else mean_rounding(size, largest**2, unit)
-
-    def fold(self, folded: Folded) -> None:
-        folded.pool_to(self.sizes, self.output_shape(folded.shape))
-
-    def onnx(self, graph: Graph, x: str, shape: Shape) -> str:
-        parts = []
-        for k in self.sizes:
-            means = x if k == 1 else graph.node("AveragePool", x, kernel_shape=[k, k], strides=[k, k])
-            parts.append(graph.node("Flatten", means, axis=1))
-        return parts[0] if len(parts) == 1 else graph.node("Concat", *parts, axis=1)
 
     def extra_repr(self) -> str:
         return f"{list(self.sizes)}"

@@ -9,8 +9,7 @@ from torch import Tensor, distributed
 from torch.autograd import Function
 
 from ..ops.kernels import is_plain
-from .base import Box, Graph, LipschitzModule, Rounding, Shape
-from .folded import Folded
+from .base import Box, LipschitzModule, Rounding, Shape
 from .rounding import largest
 
 MOMENTUM = 0.1
@@ -69,13 +68,6 @@ class MeanShift(LipschitzModule):
                 f"{name}.running_mean has shape {tuple(self.running_mean.shape)}: certificates need "
                 f"({self.num_features},), one mean per feature"
             )
-
-    def fold(self, folded: Folded) -> None:
-        folded.shift(self.running_mean)
-
-    def onnx(self, graph: Graph, x: str, shape: Shape) -> str:
-        mean = self.running_mean if len(shape) == 1 else self.running_mean[:, None, None]
-        return graph.node("Sub", x, graph.constant(mean))
 
     def extra_repr(self) -> str:
         return f"{self.num_features}"

@@ -6,10 +6,9 @@ from fractions import Fraction
 import torch
 from torch import Tensor, nn
 
-from .base import Box, Graph, Rounding, Shape
+from .base import Box, Rounding, Shape
 from .dist_linear import distance_rounding
 from .distances import Distances
-from .folded import Folded
 from .readout import Readout
 from .rounding import mean_rounding, mean_slack, widened
 
@@ -54,9 +53,6 @@ class NearestClass(Distances, Readout):
         slack = mean_slack(torch.maximum(low.abs(), high.abs()).mean(2), self.per_class, near.dtype)
         return widened(low.mean(2), high.mean(2), slack, near.dtype)
 
-    def narrowed(self, box: Box) -> Readout:
-        return self.with_lists(box)
-
     def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
         """Describe the rounding of the distances, and that of their mean if there are several per class."""
         distances = distance_rounding(self.weight, self.bias, size, unit)
@@ -67,17 +63,6 @@ class NearestClass(Distances, Readout):
 
     def terms(self, shape: Shape) -> int:
         return self.weight.numel()
-
-    def fold(self, folded: Folded) -> None:
-        folded.distance(self.weight, self.bias)
-        folded.average(self.per_class)
-
-    def onnx(self, graph: Graph, x: str, name: str | None = None) -> str:
-        y = graph.node("Add", graph.distances(x, self.weight, 1, self.weight.dtype), graph.constant(self.bias))
-        if self.per_class == 1:
-            return graph.node("Neg", y, name=name)
-        split = graph.node("Reshape", y, graph.integers(0, self.classes, self.per_class))
-        return graph.node("Neg", graph.node("ReduceMean", split, graph.integers(2), keepdims=0), name=name)
 
     def extra_repr(self) -> str:
         return f"{self.in_features}, {self.classes}, per_class={self.per_class}"

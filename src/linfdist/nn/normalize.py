@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..eps import round_up
-from .base import Box, Graph, LipschitzModule, Rounding, Shape
-from .folded import Folded
+from .base import Box, LipschitzModule, Rounding, Shape
 from .rounding import largest
 
 
@@ -63,12 +62,6 @@ class Normalize(LipschitzModule):
                 f"{name}.std must be one number, so that a ball of pixels stays a ball; got {tuple(self.std.shape)}"
             )
         _check_std(self.std.item(), f"{name}.std")
-
-    def fold(self, folded: Folded) -> None:
-        folded.scale(self.mean, self.std.item())
-
-    def onnx(self, graph: Graph, x: str, shape: Shape) -> str:
-        return graph.node("Div", graph.node("Sub", x, graph.constant(self.mean)), graph.constant(self.std))
 
     def extra_repr(self) -> str:
         return f"mean={self.mean.flatten().tolist()}, std={self.std.item()}" if not self.std.is_meta else ""

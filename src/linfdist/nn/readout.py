@@ -6,9 +6,7 @@ from fractions import Fraction
 
 from torch import Tensor
 
-from .base import Box, Contract, Graph, Rounding
-from .folded import Folded
-from .straight import straight
+from .base import Box, Contract, Rounding
 
 
 class Readout(Contract):
@@ -45,22 +43,6 @@ class Readout(Contract):
         """Describe the rounding of the logits, as for a layer; only for readouts with a Lipschitz constant."""
         raise TypeError(f"a {type(self).__name__} has no Lipschitz constant, so its rounding is not asked for")
 
-    def narrowed(self, box: Box) -> "Readout":
-        """A readout with the same bits for features of the box, faster for a few of them; see `LipschitzModule`."""
-        return self
-
-    def surrogate(self, x: Tensor, p: float) -> Tensor:
-        """Compute the logits of p = inf, with gradients of distances at a finite p; see `LipschitzModule`."""
-        return straight(self(x.detach()), self(x, p)) if self.holds_distances else self(x)
-
-    def fold(self, folded: Folded) -> None:
-        """Add what the logits are the negation of to a network in pixels, if that consists of distances."""
-        raise TypeError(f"a {type(self).__name__} does not consist of distances alone")
-
-    def onnx(self, graph: Graph, x: str, name: str | None = None) -> str:
-        """Add the readout's nodes to an ONNX graph; the name of the output, which is `name` if one is given."""
-        raise TypeError(f"a {type(self).__name__} cannot be written as an ONNX file")
-
 
 class Logits(Readout):
     """The features themselves are the logits: what a stack of layers is read out by."""
@@ -84,6 +66,3 @@ class Logits(Readout):
 
     def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
         return Rounding.of(size, 0, unit)
-
-    def onnx(self, graph: Graph, x: str, name: str | None = None) -> str:
-        return graph.node("Identity", x, name=name)

@@ -8,8 +8,7 @@ from typing import cast
 from torch import Tensor, nn
 
 from ..eps import round_up
-from .base import Box, Graph, LipschitzModule, Rounding, Shape
-from .folded import Folded
+from .base import Box, LipschitzModule, Rounding, Shape
 
 
 class Stack(LipschitzModule):
@@ -62,23 +61,9 @@ class Stack(LipschitzModule):
             size, peak, error = own.size, max(peak, own.peak), error * Fraction(layer.lipschitz) + own.error
         return Rounding(size, peak, error)
 
-    def surrogate(self, x: Tensor, p: float) -> Tensor:
-        for layer in self:
-            x = layer.surrogate(x, p)
-        return x
-
     def terms(self, shape: Shape) -> int:
         return sum(layer.terms(each) for layer, each in zip(self, self.shapes(shape), strict=False))
 
     def elements(self, shape: Shape) -> int:
         layers = (layer.elements(each) for layer, each in zip(self, self.shapes(shape), strict=False))
         return max(*layers, math.prod(self.output_shape(shape)), math.prod(shape))
-
-    def fold(self, folded: Folded) -> None:
-        for layer in self:
-            layer.fold(folded)
-
-    def onnx(self, graph: Graph, x: str, shape: Shape) -> str:
-        for layer, each in zip(self, self.shapes(shape), strict=False):
-            x = layer.onnx(graph, x, each)
-        return x

@@ -7,7 +7,7 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
-from .base import Box, Graph, LipschitzModule, Rounding, Shape
+from .base import Box, LipschitzModule, Rounding, Shape
 
 _SHIFT = re.compile(r"shift:(-?[0-9]{1,4}),(-?[0-9]{1,4})")
 
@@ -41,7 +41,7 @@ class View(LipschitzModule):
             return x
         if self.view == "mirror":
             return x.flip(3)
-        rows, columns = self._places(x.shape, x.device)
+        rows, columns = self.places(x.shape, x.device)
         return x.index_select(2, rows).index_select(3, columns)
 
     def forward_box(self, box: Box) -> Box:
@@ -57,17 +57,10 @@ class View(LipschitzModule):
     def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
         return Rounding.of(size, 0, unit)
 
-    def onnx(self, graph: Graph, x: str, shape: Shape) -> str:
-        if self.view == "same":
-            return x
-        for axis, places in zip((2, 3), self._places(shape, torch.device("cpu")), strict=True):
-            x = graph.node("Gather", x, graph.constant(places), axis=axis)
-        return x
-
     def extra_repr(self) -> str:
         return repr(self.view)
 
-    def _places(self, shape: Shape, device: torch.device) -> tuple[Tensor, Tensor]:
+    def places(self, shape: Shape, device: torch.device) -> tuple[Tensor, Tensor]:
         """Row and column of the image (..., H, W) that each row and column of the view is copied from."""
         height, width = shape[-2:]
         rows = (torch.arange(height, device=device) - self.down).clamp(0, height - 1)

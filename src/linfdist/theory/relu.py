@@ -13,8 +13,9 @@ from ..certificates.checks import check_network
 from ..eps import round_up
 from ..exact import FrozenNet
 from ..models import PixelNet
+from ..models.folded import Folded, fold_network
 from ..models.rounding import rounding_error
-from ..nn import CenterCrop, Folded
+from ..nn import CenterCrop
 
 UNIT = Fraction(1, 2**53)  # of float64
 WHOLE = 2**53  # float64 holds all whole numbers up to here
@@ -105,10 +106,8 @@ def to_relu(model: PixelNet | FrozenNet) -> ReluNet:
 
 def fold_distances(model: PixelNet) -> Folded:
     """The dist layers of a network up to its logits, in pixels; TypeError names the part that is none."""
-    folded = Folded(model.shape)
     try:
-        model.body.fold(folded)
-        model.readout.fold(folded)
+        folded = fold_network(model)
     except TypeError as error:
         raise TypeError(f"a {type(model).__name__} with other parts than plain dist layers: {error}") from None
     _check_distances_alone(folded.clip is not None or bool(folded.pool) or folded.per_class > 1)

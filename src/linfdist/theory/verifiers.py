@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ..eps import down, parse_eps, up
 from ..export.graph import LARGEST_FILE, Graph, Value
+from ..export.layers import crop_nodes
 from ..files import write_atomically
 from ..nn import CenterCrop
 from .relu import ReluNet
@@ -30,7 +31,7 @@ def relu_to_onnx(network: ReluNet, path: str | Path, dtype: torch.dtype = torch.
             "take a smaller network"
         )
     graph = Graph(entries)
-    x = "images" if network.crop is None else CenterCrop(network.crop).onnx(graph, "images", network.shape)
+    x = "images" if network.crop is None else crop_nodes(CenterCrop(network.crop), graph, "images", network.shape)
     x = graph.node("Flatten", x, axis=1)
     for number, layer in enumerate(network.layers, 1):
         last = number == len(network.layers)

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...models import PixelNet
+from ...models.folded import fold_network
 from ...models.rounding import rounding_error
-from ...nn import Folded
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -70,9 +70,7 @@ class Plain:
     @classmethod
     def of(cls, network: PixelNet) -> "Plain":
         """Fold a network that passes `check_network`; TypeError if it does not consist of distances alone."""
-        folded = Folded(network.shape)
-        network.body.fold(folded)
-        network.readout.fold(folded)
+        folded = fold_network(network)
         if folded.clip is not None or folded.pool:
             raise TypeError("a network that clips or pools its pixels has no form as a mixed-integer program: take box")
         layers = [Layer(double(layer.weight), np.zeros(len(layer.weight))) for layer in folded.layers]

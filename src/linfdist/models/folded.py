@@ -6,6 +6,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..nn import CenterCrop, Clip, DistLinear, Flatten, Handlers, MeanPool, MeanShift, NearestClass, Normalize, Stack
+from .base import PixelNet
+from .mean import MeanLogits
+
 
 class FoldedLayer(NamedTuple):
     """y = max_i |x[i] − weight[:, i]| in pixels, x being the y of the layer before, or what the stem gives.
@@ -25,7 +29,7 @@ class Folded:
     |(x − m)/s − w| s = |x − (m + s w)|, and |y − shift − w| = |y − (w + shift)|: means, shifts and biases go into the
     weights that follow. A clipped pixel, stretched to 0 ... 1, is one that is not stretched, with another mean and std.
     What the last layer is followed by stays in `offset`, in pixels; `size` bounds the terms that it is the sum of.
-    Layers add themselves in the order of the data.
+    Layers are added in the order of the data, by `fold`.
     """
 
     def __init__(self, shape: Sequence[int]) -> None:
@@ -100,3 +104,77 @@ class Folded:
         if not self.layers or self.per_class > 1:
             raise TypeError("only the neurons of a dist layer can be averaged, and only once")
         self.per_class = count
+
+
+fold: Handlers[[Folded], None] = Handlers(
+    "linfdist.models.folded.fold", "has no form in integers, nor in mixed-integer programs"
+)
+"""fold(layer, folded) adds a layer, or what the logits of a readout are the negation of, to a network in pixels and
+float64, from which integer networks and programs are made.
+"""
+
+
+def fold_network(network: PixelNet, logits: bool = True) -> Folded:
+    """The dist layers of a network in pixels, up to its logits, or else to its features; TypeError names the part that
+    has no such form.
+    """
+    folded = Folded(network.shape)
+    fold(network.body, folded)
+    if logits:
+        fold(network.readout, folded)
+    return folded
+
+
+@fold.register(Stack)
+def _(stack: Stack, folded: Folded) -> None:
+    for layer in stack:
+        fold(layer, folded)
+
+
+@fold.register(CenterCrop)
+def _(layer: CenterCrop, folded: Folded) -> None:
+    folded.crop_to(layer.size, layer.output_shape(folded.shape))
+
+
+@fold.register(Clip)
+def _(layer: Clip, folded: Folded) -> None:
+    folded.clip_to(layer.low.item(), float(layer.span()))
+
+
+@fold.register(Normalize)
+def _(layer: Normalize, folded: Folded) -> None:
+    folded.scale(layer.mean, layer.std.item())
+
+
+@fold.register(MeanPool)
+def _(layer: MeanPool, folded: Folded) -> None:
+    folded.pool_to(layer.sizes, layer.output_shape(folded.shape))
+
+
+@fold.register(Flatten)
+def _(layer: Flatten, folded: Folded) -> None:
+    folded.flatten()
+
+
+@fold.register(MeanShift)
+def _(layer: MeanShift, folded: Folded) -> None:
+    folded.shift(layer.running_mean)
+
+
+@fold.register(DistLinear)
+def _(layer: DistLinear, folded: Folded) -> None:
+    folded.distance(layer.weight, layer.bias)
+
+
+@fold.register(NearestClass)
+def _(readout: NearestClass, folded: Folded) -> None:
+    folded.distance(readout.weight, readout.bias)
+    folded.average(readout.per_class)
+
+
+@fold.register(MeanLogits)
+def _(readout: MeanLogits, folded: Folded) -> None:
+    raise TypeError(
+        "a Mean has no form in integers, nor in mixed-integer programs; each of its members has, as another "
+        'classifier: linfdist.models.save(network.members[0], "member.safetensors")'
+    )
