@@ -10,9 +10,9 @@ from linfdist import models
 from linfdist.attacks import attack
 from linfdist.data import Dataset
 from linfdist.evaluate import BATCH, Violated, evaluate, violations
-from linfdist.evaluate.examine import attempt
+from linfdist.evaluate.batch import attempt
 from linfdist.evaluate.progress import Bar
-from linfdist.evaluate.subject import Subject, subject_of
+from linfdist.models import Network
 from linfdist.models.zoo.cards import Survivors
 from linfdist.runs.folder import Run
 from linfdist.runs.rows import Row
@@ -40,13 +40,13 @@ def measure(model_file: Path, test_set: Dataset, eps: str, out: Path, show_progr
 
     A certified image that is broken raises `Violated`.
     """
-    subject = subject_of(models.load(model_file), test_set.images.shape[1:])
-    summary = evaluate(subject, test_set, eps, out, model_file, method=METHOD, show_progress=show_progress).summary
+    network = models.load(model_file)
+    summary = evaluate(network, test_set, eps, out, model_file, method=METHOD, show_progress=show_progress).summary
     rows = {row.index: row for row in Run(out).rows}
     chosen, which = choose(list(rows.values()))
     survivors = {}
     for name in ("pgd", "strong"):
-        rows |= _attack(subject, test_set, eps, [rows[row.index] for row in chosen], name, show_progress)
+        rows |= _attack(network, test_set, eps, [rows[row.index] for row in chosen], name, show_progress)
         if found := violations(rows.values(), eps):
             raise Violated(found, [])
         broken = sum(rows[row.index].attacks[name].broken for row in chosen)
@@ -74,7 +74,7 @@ def choose(rows: Sequence[Row]) -> tuple[list[Row], str]:
 
 
 def _attack(
-    subject: Subject, test_set: Dataset, eps: str, rows: Sequence[Row], name: str, show_progress: bool
+    network: Network, test_set: Dataset, eps: str, rows: Sequence[Row], name: str, show_progress: bool
 ) -> dict[int, Row]:
     """The rows, by index, with the results of this attack."""
     search, done = attack(name), {}
@@ -82,7 +82,7 @@ def _attack(
         for start in range(0, len(rows), BATCH):
             batch = rows[start : start + BATCH]
             indices = torch.tensor([row.index for row in batch])
-            _, tried = attempt(subject, search, test_set.images[indices], test_set.labels[indices], eps)
+            _, tried = attempt(network, search, test_set.images[indices], test_set.labels[indices], eps)
             for row, each in zip(batch, tried, strict=True):
                 done[row.index] = replace(row, attacks={**row.attacks, name: each})
             bar.advance(len(batch))

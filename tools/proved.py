@@ -57,7 +57,7 @@ def main() -> int:
         some = images[start : min(start + CHUNK, end)]
         pairs = [
             (each.json(), image.numpy())
-            for each, image in zip(exact.certify(frozen, some, options.method), some, strict=True)
+            for each, image in zip(exact.certificates(frozen, some, options.method), some, strict=True)
         ]
         changed = [(wrong(certificate, rng), image) for certificate, image in pairs[::WRONG_EVERY]]
         begun = time.perf_counter()

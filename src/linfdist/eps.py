@@ -17,8 +17,10 @@ _MAX_EXPONENT = 400  # beyond every float64; keeps "1e-999999999" from filling t
 _SIX_DIGITS = Context(prec=6, rounding=ROUND_DOWN)
 _EXAMPLES = "a decimal such as 0.3 or a fraction such as 8/255"
 
+Eps = str | int | float | Fraction  # a radius, as users give it
 
-def parse_eps(text: str | float | Fraction, *, name: str = "eps", at_most: int = 1) -> Fraction:
+
+def parse_eps(text: Eps, *, name: str = "eps", at_most: int = 1) -> Fraction:
     """The exact value of a radius on the 0–1 intensity scale, between 0 and `at_most`.
 
     Text means what it says: "0.3" is 3/10, "8/255" is 8/255, "8.8/255" is 44/1275. A Python float means its exact

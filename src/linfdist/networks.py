@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from . import exact, models
-from .exact import FrozenNet
 from .files import read_header
-from .models import PixelNet, zoo
+from .models import Network, zoo
 from .runs.folder import MODEL
 
 
-def load(source: str | os.PathLike[str], folder: Path | None = None) -> PixelNet | FrozenNet:
+def load(source: str | os.PathLike[str], folder: Path | None = None) -> Network:
     """Load a network by its name in the zoo ("mnist-0.3"), or by the path of its file or of a finished run's folder.
 
     A float network is in eval mode, at p = inf, and takes pixels of [0, 1], shape (B, C, H, W). A file that

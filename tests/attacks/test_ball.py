@@ -31,7 +31,7 @@ def last_inside(x, bound, eps, end, dtype):
 
 def check(values, eps, dtype):
     x = pixels(values, dtype)
-    ball = Ball.around(x, eps)
+    ball = Ball.around(x, [eps])
     assert ball.lower.dtype == ball.upper.dtype == dtype
     for one, lower, upper in zip(*(t.flatten().tolist() for t in (x, ball.lower, ball.upper)), strict=True):
         assert last_inside(one, lower, eps, 0.0, dtype), (one, lower, eps)
@@ -63,7 +63,7 @@ def test_a_float_next_to_the_fraction_is_told_apart():
     """From x = 0 both neighbours of 8/255 are representable, and only one is inside."""
     x = torch.zeros(1, 1, 1, 1, dtype=torch.float64)
     for eps in (parse_eps("8/255"), parse_eps("0.3")):
-        upper = Ball.around(x, eps).upper.item()
+        upper = Ball.around(x, [eps]).upper.item()
         assert Fraction(upper) < eps < Fraction(math.nextafter(upper, 1))
 
 

@@ -6,7 +6,7 @@ from fractions import Fraction
 import pytest
 import torch
 
-from linfdist.attacks import ATTACKS, Attack, attack
+from linfdist.attacks import ATTACKS, PGD, Attack, attack
 from linfdist.models import DistNet, DistNetMLP
 
 from .nets import random_net, two_classes
@@ -133,18 +133,23 @@ def test_callers_without_gradients_get_the_same(name, mode):
         assert torch.equal(found.images, expected.images)
 
 
+def test_a_radius_may_be_text_or_any_number():
+    net, x = random_net(3), torch.rand(8, 1, 3, 3)
+    y = net(x).argmax(1)
+    found = [PGD()(net, x, y, eps).images for eps in (QUARTER, "1/4", 0.25, ["0.25"] * 8)]
+    assert all(torch.equal(each, found[0]) for each in found)
+
+
 def test_bad_input():
     net, x, y, says = random_net(0), torch.rand(3, 1, 3, 3), torch.tensor([0, 1, 2]), Says(torch.zeros(()))
-    with pytest.raises(TypeError, match=r"eps = 0\.3: must be a Fraction"):
-        says(net, x, y, 0.3)
-    with pytest.raises(TypeError, match=r"eps = '0\.3'"):
-        says(net, x, y, "0.3")
-    with pytest.raises(TypeError, match=r"eps = 0\.1: must be a Fraction"):
-        says(net, x, y, [QUARTER, 0.1, QUARTER])
-    with pytest.raises(ValueError, match=r"eps = 5/4: must be between 0 and 1"):
+    with pytest.raises(TypeError, match=r"eps = None: must be text or a number, or a list"):
+        says(net, x, y, None)
+    with pytest.raises(TypeError, match=r"eps = None: must be text or a number"):
+        says(net, x, y, [QUARTER, None, QUARTER])
+    with pytest.raises(ValueError, match=r"eps = Fraction\(5, 4\): is more than 1; must be between 0 and 1"):
         says(net, x, y, Fraction(5, 4))
-    with pytest.raises(ValueError, match=r"eps = -1/4"):
-        says(net, x, y, -QUARTER)
+    with pytest.raises(ValueError, match=r"eps = '-1/4': is negative"):
+        says(net, x, y, ["1/4", "-1/4", "1/4"])
     with pytest.raises(ValueError, match="2 radii for 3 images"):
         says(net, x, y, [QUARTER, QUARTER])
     with pytest.raises(ValueError, match="one int64 label per image"):

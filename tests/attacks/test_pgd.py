@@ -22,7 +22,7 @@ def test_it_is_the_attack_of_the_paper():
     y = net(x).argmax(1)
     found = PGD(seed=7)(net, x, y, eps)
     noise = torch.randn(1, 3, 3, generator=torch.Generator().manual_seed(7))
-    ball = Ball.around(x, eps)
+    ball = Ball.around(x, [eps])
     step = float(eps) / 4
     now = ball.clip(x + (noise * step).clamp(-2 * step, 2 * step))
     assert (now != x).any()

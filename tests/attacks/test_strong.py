@@ -53,7 +53,7 @@ def test_it_nearly_reaches_the_certificate(trained, found):
     """At most 3 of 200 images are left between what is broken and what intervals prove."""
     net, x, y = trained
     with torch.no_grad():
-        ball = Ball.around(x, EPS)
+        ball = Ball.around(x, [EPS])
         lower, upper = net.forward_box(Box(ball.lower, ball.upper))
     proved = lower.gather(1, y[:, None])[:, 0] > upper.scatter(1, y[:, None], -math.inf).amax(1)
     assert proved.sum() > 50

@@ -18,7 +18,7 @@ from linfdist import models
 from linfdist.cli import app
 from linfdist.cli.evaluate import table
 from linfdist.cli.model import open_model
-from linfdist.evaluate.subject import FloatSubject
+from linfdist.evaluate.batch import Proofs
 from linfdist.models import DistNetMLP
 
 from .files import names, read, same_results
@@ -154,14 +154,14 @@ def test_another_data_set_does_not_fit(run, call, tmp_path):
 
 def test_a_contradiction_ends_with_an_error(run, call, tmp_path, monkeypatch):
     """Rows of an honest evaluation, but for one that claims too much."""
-    prove = FloatSubject.prove
+    prove = Proofs.__call__
 
     def boasting(*arguments):
         proof = prove(*arguments)
         proof.radius.fill_(0.9)
         return proof
 
-    monkeypatch.setattr(FloatSubject, "prove", boasting)
+    monkeypatch.setattr(Proofs, "__call__", boasting)
     result = call(run, "--attack", "pgd", "--eps", "0.2", "--limit", 50, "--out", tmp_path)
     assert result.exit_code == 1
     assert isinstance(result.exception, SystemExit)

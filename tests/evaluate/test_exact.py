@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 import linfdist as ld
 from linfdist import data, exact
 from linfdist.attacks import attack
-from linfdist.evaluate import ExactSubject, Shard, evaluate
+from linfdist.evaluate import Shard, evaluate
 from linfdist.models import load
 from linfdist.report import write
 
@@ -44,7 +45,7 @@ def test_rows_are_those_of_the_integers(frozen, digits, tmp_path):
             assert abs(levels - round(levels)) < Fraction(1, 10**9)
             assert found["size"] <= 0.1
         if frozen.head is None:
-            (own,) = exact.certify(frozen, image[None])
+            (own,) = exact.certificates(frozen, image[None])
             assert row["radius"] >= own.levels / 255 - 1e-12
     page = write(tmp_path)
     assert "0.1" in page.read_text()
@@ -65,26 +66,26 @@ def test_shards_give_the_same_rows_as_the_whole(digits, tmp_path):
 
 def test_an_attack_is_what_the_integers_say_it_is(frozen, digits):
     """On the grid, within whole levels of the ball, and broken only if the integer network is."""
-    images, subject = digits.images[:60], ExactSubject(frozen)
+    images = digits.images[:60]
     labels = frozen(images).argmax(1)
     for eps in (Fraction(1, 10), Fraction(3, 255), Fraction(1, 1000)):
-        found = subject.attack(attack("pgd"), images, labels, eps)
-        pixels = (found.images * 255).round()
-        assert torch.equal(pixels, found.images * 255) or (pixels - found.images * 255).abs().max() < 1e-9
-        moved = (pixels - images).abs().flatten(1).amax(1)
+        found = attack("pgd")(frozen, images, labels, eps)
+        assert found.images.dtype == torch.uint8
+        moved = (found.images.int() - images.int()).abs().flatten(1).amax(1)
         assert (moved <= int(255 * eps)).all()
-        assert torch.equal(frozen(pixels.to(torch.uint8)).argmax(1) != labels, found.broken)
+        assert torch.equal(frozen(found.images).argmax(1), found.prediction)
+        assert torch.equal(found.prediction != labels, found.broken)
         assert torch.equal((found.size * 255).round(), moved)
     assert not found.broken.any()  # within a thousandth there is no other 8-bit image
 
 
-def test_attacks_stay_in_the_domain(digits):
+def test_attacks_stay_in_the_domain(digits, tmp_path):
     images = digits.images[:30]
     frozen = exact.freeze(load(FIXTURES / "plain"), k=2, domain=(images.amin(0), images.amax(0)))
-    found = ExactSubject(frozen).attack(attack("pgd"), images, frozen(images).argmax(1), Fraction(1, 5))
-    frozen.check_images((found.images * 255).round().to(torch.uint8))
+    found = attack("pgd")(frozen, images, frozen(images).argmax(1), "0.2")
+    frozen.check_images(found.images)
     with pytest.raises(ValueError, match="outside the domain"):
-        ExactSubject(frozen).check(255 - images)
+        evaluate(frozen, replace(digits, images=255 - digits.images), "0.1", tmp_path)
 
 
 def test_an_exact_file_is_a_model_for_every_command(tmp_path):

@@ -6,20 +6,20 @@ import json
 import os
 import re
 import shutil
+from fractions import Fraction
 
 import pytest
 import torch
 from filelock import FileLock
 
 from linfdist import models, nn
-from linfdist.attacks import Attacked
 from linfdist.baselines import ReLUNet
 from linfdist.certificates import Certificate, certify
-from linfdist.evaluate import Shard, Subject, Violated, evaluate, summarise, violations
+from linfdist.evaluate import Shard, Violated, evaluate, summarise, violations
+from linfdist.evaluate.batch import Proofs, best_of, strongest
 from linfdist.evaluate.part import Part
-from linfdist.evaluate.subject import FloatSubject, best_of, strongest
 from linfdist.files import load_tensors
-from linfdist.runs.folder import Run
+from linfdist.models import Network
 from linfdist.runs.rows import Row
 
 from .files import names, read, same_results
@@ -81,7 +81,7 @@ def test_the_ends_of_eps(call, tmp_path, eps):
 
 def test_a_second_call_changes_nothing(whole, call, monkeypatch):
     before = {path.name: path.stat().st_mtime_ns for path in whole.iterdir()}
-    monkeypatch.setattr("linfdist.evaluate.run.examine", None)  # nothing is examined
+    monkeypatch.setattr("linfdist.evaluate.run.evaluate_batch", None)  # nothing is evaluated
     result = call(whole, eps="1/10")
     assert result.before
     assert result.summary["eps"] == "0.1"
@@ -104,7 +104,7 @@ def stop_after(monkeypatch, batches):
 
 
 def test_stopped_and_resumed(whole, call, tmp_path, monkeypatch):
-    examined = []
+    evaluated = []
     with monkeypatch.context() as patch:
         stop_after(patch, 2)
         with pytest.raises(Stopped):
@@ -114,10 +114,10 @@ def test_stopped_and_resumed(whole, call, tmp_path, monkeypatch):
     part.write_bytes(part.read_bytes()[:-20])  # and the second batch was cut off
     import linfdist.evaluate.run as module
 
-    examine = module.examine
-    monkeypatch.setattr(module, "examine", lambda *a, **k: examined.append(a[3]) or examine(*a, **k))
+    one = module.evaluate_batch
+    monkeypatch.setattr(module, "evaluate_batch", lambda *a, **k: evaluated.append(a[3]) or one(*a, **k))
     assert not call(tmp_path).before
-    assert examined == [40, 80, 120]  # the first batch was kept
+    assert evaluated == [40, 80, 120]  # the first batch was kept
     same_results(tmp_path, whole)
 
 
@@ -137,7 +137,7 @@ def test_stopped_while_finished_files_are_replaced(whole, call, tmp_path, monkey
             with pytest.raises(Stopped):
                 call(tmp_path, fresh=name == "gallery.safetensors")
         assert not (tmp_path / "summary.json").exists()
-    monkeypatch.setattr("linfdist.evaluate.run.examine", None)  # all batches were kept
+    monkeypatch.setattr("linfdist.evaluate.run.evaluate_batch", None)  # all batches were kept
     call(tmp_path)
     same_results(tmp_path, whole)
 
@@ -224,7 +224,7 @@ def certifier_of(wrong):
 
 def test_a_wrong_certificate_is_found(call, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr("linfdist.evaluate.subject.Certifier", certifier_of(boasting))
+        patch.setattr("linfdist.evaluate.batch.Certifier", certifier_of(boasting))
         with pytest.raises(Violated, match=r"image \d+: certified at eps = 0\.1, but pgd makes it class") as caught:
             call(tmp_path)
     indices = [violation.row.index for violation in caught.value.violations]
@@ -246,7 +246,7 @@ def test_a_wrong_radius_is_found_by_the_gallery(call, tmp_path, monkeypatch):
         radius = torch.where(honest.certified, honest.radius + 0.5, honest.radius)
         return dataclasses.replace(honest, radius=radius)
 
-    monkeypatch.setattr("linfdist.evaluate.subject.Certifier", certifier_of(longer))
+    monkeypatch.setattr("linfdist.evaluate.batch.Certifier", certifier_of(longer))
     monkeypatch.setattr("linfdist.evaluate.gallery.ROUNDS", 4)
     with pytest.raises(Violated, match=r"radius 0\.\d+, but class \d with a perturbation of 0\.\d+"):
         call(tmp_path)
@@ -283,7 +283,7 @@ def test_a_network_without_a_file(run, test_set, tmp_path):
     """Its sha256 is that of its configuration and weights."""
     network = models.load(run)
     one = evaluate(network, test_set, "0.1", tmp_path / "one", limit=20).summary
-    assert one["model_sha256"] == FloatSubject(models.load(run)).sha256(None)
+    assert one["model_sha256"] == models.load(run).checksum()
     assert evaluate(network, test_set, "0.1", tmp_path / "one", limit=20).before
     next(network.parameters()).data.view(-1)[0] += 1
     with pytest.raises(ValueError, match=r"model_sha256: .* there, .* now"):
@@ -302,38 +302,57 @@ def test_layers_of_ones_own(test_set, tmp_path):
         evaluate(torch.nn.Linear(3, 4), test_set, "0.1", tmp_path / "other")
 
 
-class Oracle(Subject):
-    """No network of the package, nor any other: it knows the labels, and proves a little."""
+class Constant(Network):
+    """A kind of network of its own: whatever the image, it is a zero, and it has a proof of that, up to 1/4."""
 
-    def sha256(self, file):
+    shape, class_names, resize = (1, 8, 8), None, None
+    classes, device = 10, torch.device("cpu")
+
+    def checksum(self, file=None):
         return "0" * 64
 
-    def check(self, images):
-        assert images.dtype == torch.uint8
+    def from_bytes(self, images):
+        return images
 
-    def prove(self, images, labels, eps, method, radii):
-        radius = torch.full((len(images),), 0.25, dtype=torch.float64)
-        return Certificate(labels, radius, torch.ones(len(images), dtype=torch.bool), radius / 2)
+    def check_images(self, x):
+        assert x.dtype == torch.uint8
 
-    def attack(self, attack, images, labels, eps):
-        size = torch.full((len(images),), float(eps), dtype=torch.float64)
-        return Attacked(images / 255, torch.zeros(len(images), dtype=torch.bool), size)
+    def __call__(self, x):
+        return torch.eye(10)[torch.zeros(len(x), dtype=torch.int64)]
 
-    def smallest(self, images, labels, start, rounds):
-        return Attacked(images / 255, torch.ones(len(images), dtype=torch.bool), torch.full((len(images),), 0.5))
+    def predict(self, x):
+        return self(x).argmax(1)
 
-    def predictions(self, pixels):
-        return [0] * len(pixels)
+    def prover(self, method):
+        def prove(x, eps, y, radii):
+            radius = torch.full((len(x),), 0.25, dtype=torch.float64)
+            return self.predict(x), radius, (y == 0) & (eps <= Fraction(1, 4)), radius / 2
+
+        return prove
+
+    @property
+    def floats(self):
+        torch.manual_seed(0)
+        return models.DistNet((1, 8, 8), 10, 8, 2, [0.3], 0.3).eval()
+
+    def to_pixels(self, x):
+        return x / 255
+
+    def nearest(self, pixels, x, eps):
+        return (pixels * 255).to(torch.uint8)
 
 
-def test_whatever_answers_can_be_evaluated(test_set, tmp_path):
-    evaluate(Oracle(), test_set, "0.1", tmp_path, attacks=("pgd",), limit=30)
+def test_networks_of_another_kind_can_be_evaluated(test_set, tmp_path):
+    """Whatever keeps the contract: it may bring its own proofs, and names the gradients that attacks follow."""
+    zeros = int((test_set.labels[:30] == 0).sum())
+    evaluate(Constant(), test_set, "0.1", tmp_path, attacks=("pgd",), limit=30)
     rows, summary = read(tmp_path)
-    assert (summary["clean"], summary["robust"], summary["certified"]) == (100, 100, 100)
+    assert summary["clean"] == summary["robust"] == summary["certified"] == pytest.approx(100 * zeros / 30)
     assert summary["model_sha256"] == "0" * 64
-    assert rows[0]["attacks"] == {"pgd": {"broken": False, "prediction": 0, "size": 0.1}}
-    assert (rows[0]["radius"], rows[0]["margin_radius"]) == (0.25, 0.125)
-    assert Run(tmp_path).gallery.sizes == (0.5,) * 16
+    for row in rows:
+        assert (row["prediction"], row["radius"], row["margin_radius"]) == (0, 0.25, 0.125)
+        assert row["certified"] == (row["label"] == 0)
+        assert [each["broken"] for each in row["attacks"].values()] == [False] * (row["label"] == 0)
 
 
 def test_bad_arguments(call, tmp_path):
@@ -349,7 +368,7 @@ def test_bad_arguments(call, tmp_path):
     assert names(tmp_path) == set()
 
 
-def test_the_best_of_several_proofs(test_set, tmp_path):
+def test_the_best_of_several_proofs(test_set, tmp_path, monkeypatch):
     """Each holds on its own; one that speaks of another class does not count. Without radii nothing is searched for."""
     first = Certificate(torch.tensor([0, 1, 2]), torch.tensor([0.1, 0.0, 0.2]), torch.tensor([True, False, False]))
     second = Certificate(torch.tensor([0, 1, 3]), torch.tensor([0.0, 0.3, 0.9]), torch.tensor([False, True, True]))
@@ -362,12 +381,13 @@ def test_the_best_of_several_proofs(test_set, tmp_path):
     network = ReLUNet((1, 8, 8), 10, [0.3], 0.3, hidden=[16]).eval()
     asked, tried = {"eps": "0.005", "limit": 60, "attacks": ("pgd",), "batch": 20}, []
 
-    class Asked(FloatSubject):
-        def prove(self, images, labels, eps, method, radii):
+    class Asked(Proofs):
+        def __call__(self, images, labels, eps, method, radii):
             tried.append((method, len(images) == 20))
-            return super().prove(images, labels, eps, method, radii)
+            return super().__call__(images, labels, eps, method, radii)
 
-    summary = evaluate(Asked(network), test_set, out=tmp_path, method="box,crown-ibp", radii=False, **asked).summary
+    monkeypatch.setattr("linfdist.evaluate.run.Proofs", Asked)
+    summary = evaluate(network, test_set, out=tmp_path, method="box,crown-ibp", radii=False, **asked).summary
     assert tried[:3] == [("box,crown-ibp", True), ("box", True), ("box,crown-ibp", False)]  # everything at first
     assert not (tmp_path / "gallery.safetensors").exists()
     proof = certify(network, test_set.images[:60] / 255, "0.005", test_set.labels[:60], method="crown-ibp")

@@ -158,7 +158,7 @@ def same(network: exact.FrozenNet, header: dict, tensors: dict, sha256: str) -> 
 def verified(network: exact.FrozenNet, path: Path) -> None:
     image = some(network)[:1]
     try:
-        proof = exact.certify(network, image)[0].json()
+        proof = exact.certificates(network, image)[0].json()
     except exact.Undecided:
         return
     exact.verify(proof, image[0].numpy(), path)

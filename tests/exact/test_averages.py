@@ -67,7 +67,9 @@ def test_no_image_contradicts_a_certificate(seed, k, own):
     every = every_image(lower, lower + 6)
     classes = frozen(every).argmax(1)
     some = every[torch.randperm(len(every), generator=torch.Generator().manual_seed(seed))[:20]]
-    for image, one, two in zip(some, exact.certify(frozen, some, "margin"), exact.certify(frozen, some), strict=True):
+    for image, one, two in zip(
+        some, exact.certificates(frozen, some, "margin"), exact.certificates(frozen, some), strict=True
+    ):
         apart = (every.int() - image.int()).abs().flatten(1).amax(1)
         truth = int(apart[classes != one.prediction].min()) - 1 if (classes != one.prediction).any() else 255
         assert one.levels <= two.levels <= truth
@@ -144,7 +146,7 @@ def test_a_tie_of_sums_proves_nothing():
         net.last.bias.copy_(torch.tensor([3.0, 5.0, 8.0, 0.0]) / 255)
     frozen = exact.freeze(net, k=1)
     for method in ("margin", "box"):
-        proofs = exact.certify(frozen, torch.tensor([10, 0], dtype=torch.uint8).view(-1, 1, 1, 1), method)
+        proofs = exact.certificates(frozen, torch.tensor([10, 0], dtype=torch.uint8).view(-1, 1, 1, 1), method)
         assert [(proof.margin, proof.levels, proof.prediction) for proof in proofs] == [(0, 0, 0)] * 2
 
 

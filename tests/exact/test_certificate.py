@@ -28,7 +28,9 @@ def test_no_image_contradicts_a_certificate(seed, k, narrow):
     net = random_net(seed, shape=(1, 1, 2), width=6, depth=2, classes=3)
     all_images = TwoPixels.of(net, k, seed, narrow)
     frozen, some = all_images.frozen, all_images.some
-    for image, one, two in zip(some, exact.certify(frozen, some, "margin"), exact.certify(frozen, some), strict=True):
+    for image, one, two in zip(
+        some, exact.certificates(frozen, some, "margin"), exact.certificates(frozen, some), strict=True
+    ):
         truth = all_images.steady_levels(image)
         assert one.prediction == two.prediction == all_images.classes[tuple(image.flatten().tolist())]
         assert 0 <= one.levels <= two.levels <= truth
@@ -38,7 +40,7 @@ def test_no_image_contradicts_a_certificate(seed, k, narrow):
 
 def test_box_levels_are_the_largest_that_intervals_prove(trained):
     some = trained.images[:40]
-    proofs = exact.certify(trained.frozen, some)
+    proofs = exact.certificates(trained.frozen, some)
     predictions = torch.tensor([proof.prediction for proof in proofs])
     levels = torch.tensor([proof.levels for proof in proofs])
     assert (levels > 0).any()
@@ -49,7 +51,7 @@ def test_box_levels_are_the_largest_that_intervals_prove(trained):
 def test_the_float_certificate_agrees_up_to_the_distance(trained):
     """Half the gap moves by at most the distance; the float radius loses a little more to its own rounding."""
     radius = certify_float(trained.network, trained.images.float() / 255, None, method="margin").radius
-    proofs = exact.certify(trained.frozen, trained.images, "margin")
+    proofs = exact.certificates(trained.frozen, trained.images, "margin")
     same = torch.tensor([float(proof.radius) / 255 for proof in proofs], dtype=torch.float64)
     assert (same - radius).abs().max() <= trained.frozen.facts["distance"] + 1e-5
 
@@ -70,13 +72,13 @@ def test_a_tie_proves_nothing():
     with torch.no_grad():
         net.last.weight[1], net.last.bias[1] = net.last.weight[0], net.last.bias[0]
     for method in ("margin", "box"):
-        (proof,) = exact.certify(exact.freeze(net), images(0)[:1], method)
+        (proof,) = exact.certificates(exact.freeze(net), images(0)[:1], method)
         assert (proof.margin, proof.levels, proof.radius, proof.prediction) == (0, 0, 0, 0)
 
 
 def test_unknown_methods_are_refused(trained):
-    with pytest.raises(ValueError, match="method = 'milp': must be one of margin, box"):
-        exact.certify(trained.frozen, trained.images[:1], "milp")
+    with pytest.raises(ValueError, match="method = 'milp': .* certified by margin or box"):
+        exact.certificates(trained.frozen, trained.images[:1], "milp")
 
 
 @given(seed=st.integers(0, 10**6), k=st.integers(0, 6))
@@ -92,13 +94,13 @@ def test_the_twin_agrees(seed, k, tmp_path_factory):
     file = tmp_path_factory.mktemp("twin") / "net"
     exact.save(frozen, file)
     for method in ("margin", "box"):
-        for image, proof in zip(x, exact.certify(frozen, x, method), strict=True):
+        for image, proof in zip(x, exact.certificates(frozen, x, method), strict=True):
             exact.verify(json.loads(json.dumps(proof.json())), image.numpy(), file)
 
 
 @pytest.fixture(params=["margin", "box"])
 def proof(request, trained) -> dict:
-    return exact.certify(trained.frozen, trained.images[:1], request.param)[0].json()
+    return exact.certificates(trained.frozen, trained.images[:1], request.param)[0].json()
 
 
 @pytest.mark.parametrize(
@@ -156,8 +158,8 @@ def test_a_domain_is_part_of_the_certificate(trained, tmp_path):
     image = trained.images[0]
     dark = exact.freeze(trained.network, k=trained.frozen.k, domain=(torch.zeros_like(image), image))
     exact.save(dark, tmp_path / "dark")
-    (proof,) = exact.certify(dark, image[None])
-    (free,) = exact.certify(trained.frozen, image[None])
+    (proof,) = exact.certificates(dark, image[None])
+    (free,) = exact.certificates(trained.frozen, image[None])
     assert proof.domain is not None
     assert free.domain is None
     assert proof.levels >= free.levels  # fewer images to speak about
@@ -175,7 +177,7 @@ def test_a_domain_is_part_of_the_certificate(trained, tmp_path):
 
 def test_the_twin_needs_numpy_alone(trained, tmp_path):
     """It is loaded from its file, where neither torch nor linfdist can be imported."""
-    (proof,) = exact.certify(trained.frozen, trained.images[:1])
+    (proof,) = exact.certificates(trained.frozen, trained.images[:1])
     code = """
 import importlib.util, json, sys
 import numpy as np
@@ -208,10 +210,10 @@ def test_by_hand(tmp_path):
     frozen = exact.freeze(net, k=0)
     assert frozen(x).tolist() == [[-150, -50]]
     for method, radius in (("margin", 50), ("box", 49)):  # open and closed: 101 is the last of its class
-        (proof,) = exact.certify(frozen, x, method)
+        (proof,) = exact.certificates(frozen, x, method)
         assert (proof.prediction, proof.margin, proof.radius, proof.levels) == (1, 100, radius, 49)
     bright = exact.freeze(net, k=0, domain=(torch.full_like(x[0], 101), torch.full_like(x[0], 255)))
-    (proof,) = exact.certify(bright, x)
+    (proof,) = exact.certificates(bright, x)
     assert proof.levels == 255  # there is no image of the other class
     exact.save(bright, tmp_path / "net")
     exact.verify(proof.json(), x[0].numpy(), tmp_path / "net")

@@ -8,7 +8,6 @@ import torch
 import linfdist as ld
 from linfdist import exact
 from linfdist.attacks import PGD
-from linfdist.evaluate import ExactSubject
 
 from .averages import EVERYTHING
 from .nets import random_mlp, random_net
@@ -30,7 +29,7 @@ def test_certify_says_what_the_certificates_as_data_say(frozen):
     proof = ld.certify(frozen, x, None)
     for k, image in enumerate(x):
         try:
-            (own,) = exact.certify(frozen, image[None])
+            (own,) = exact.certificates(frozen, image[None])
         except exact.Undecided:
             assert proof.radius[k] == 0
             continue
@@ -45,7 +44,7 @@ def test_margin_radii_are_those_of_an_open_ball():
     frozen = exact.freeze(random_net(5), k=2)
     x = torch.randint(256, (20, *frozen.shape), dtype=torch.uint8)
     proof = ld.certify(frozen, x, None, method="margin")
-    for radius, own in zip(proof.radius.tolist(), exact.certify(frozen, x, "margin"), strict=True):
+    for radius, own in zip(proof.radius.tolist(), exact.certificates(frozen, x, "margin"), strict=True):
         assert Fraction(radius) < own.radius / 255 or radius == own.radius == 0
         assert own.radius / 255 - Fraction(radius) < Fraction(1, 10**12) or radius == 1.0
     assert torch.equal(proof.radius, proof.margin_radius)
@@ -86,15 +85,6 @@ def test_what_is_refused(frozen):
             ld.certify(frozen, x, "0.1", method="margin")
 
 
-def test_the_old_import_path_is_an_alias():
-    from linfdist.certificates.exact.twin import verify
-
-    from linfdist.certificates import exact as old
-
-    assert old is exact
-    assert verify is exact.verify
-
-
 def test_a_margin_of_whole_levels_does_not_contradict_an_attack_of_that_size():
     """The margin's ball is open: at its edge the class may change, and no evaluation may call that a contradiction."""
     net = ld.models.DistNet((1, 1, 1), 2, 1, 1, [0.0], 1.0).eval()
@@ -103,9 +93,9 @@ def test_a_margin_of_whole_levels_does_not_contradict_an_attack_of_that_size():
         net.last.bias.zero_()
     frozen = exact.freeze(net, k=0)
     x = torch.arange(20, dtype=torch.uint8).view(-1, 1, 1, 1)
-    labels, subject = frozen(x).argmax(1), ExactSubject(frozen)
+    labels = frozen(x).argmax(1)
     for eps in (Fraction(k, 255) for k in range(1, 20)):
-        found = subject.attack(PGD(), x, labels, eps)
+        found = PGD()(frozen, x, labels, eps)
         for method in ("margin", "box"):
             proof = ld.certify(frozen, x, eps, labels, method=method)
             inside = found.broken & (found.size <= proof.radius)
@@ -117,7 +107,7 @@ def test_many_images_are_certified_a_few_at_a_time(monkeypatch):
     frozen = exact.freeze(random_net(1), k=1)
     x = torch.randint(256, (50, *frozen.shape), dtype=torch.uint8)
     whole = ld.certify(frozen, x, "0.02")
-    monkeypatch.setattr(exact.proof, "ROWS", 7)
+    monkeypatch.setattr(exact.certificate, "ROWS", 7)
     parts = ld.certify(frozen, x, "0.02")
     assert torch.equal(whole.radius, parts.radius)
     assert torch.equal(whole.certified, parts.certified)

@@ -105,7 +105,7 @@ def test_a_head(run, trained_mlp, tmp_path):
 
     result = run("certify", "--exact", out, image, "--json", tmp_path / "0.json")
     assert result.exit_code == 0, result.output
-    assert json.loads((tmp_path / "0.json").read_text()) == exact.certify(frozen, trained_mlp.images[:1])[0].json()
+    assert json.loads((tmp_path / "0.json").read_text()) == exact.certificates(frozen, trained_mlp.images[:1])[0].json()
     result = run("verify", tmp_path / "0.json", image, out)
     assert result.exit_code == 0, result.output
     result = run("verify", tmp_path / "0.json", image, trained_mlp.file)  # the same without the measured accuracy
@@ -113,7 +113,7 @@ def test_a_head(run, trained_mlp, tmp_path):
     assert "model_sha256: the certificate says" in result.output
     result = run("certify", "--exact", out, image, "--method", "margin")
     assert result.exit_code == 1
-    assert "a network with a head has no such certificate, take method 'box'" in result.output
+    assert "this exact network is certified by box" in result.output
 
 
 def test_an_image_without_a_class_is_named(run, tmp_path):
@@ -135,7 +135,7 @@ def test_certify_then_verify(run, trained, tmp_path, method):
         save_image(image, path)
     result = run("certify", "--exact", trained.file, *paths, "--method", method, "--json", tmp_path / "all.json")
     assert result.exit_code == 0, result.output
-    expected = exact.certify(trained.frozen, trained.images[:3], method)
+    expected = exact.certificates(trained.frozen, trained.images[:3], method)
     written = [json.loads(line) for line in (tmp_path / "all.json").read_text().splitlines()]
     assert written == [proof.json() for proof in expected]
     for path in paths:
@@ -150,7 +150,7 @@ def test_errors_of_certify(run, trained, tmp_path):
     for arguments, complaint in [
         ([trained.run / "model.safetensors", tmp_path / "image.png"], "is no exact network"),
         ([trained.file, tmp_path / "wide.png"], "wide.png has 9 × 8 pixels, but the network takes 8 × 8"),
-        ([trained.file, tmp_path / "image.png", "--method", "milp"], "must be one of margin, box"),
+        ([trained.file, tmp_path / "image.png", "--method", "milp"], "certified by margin or box"),
         ([trained.file, tmp_path / "image.png", "--eps", "0.1"], "--eps: not with --exact"),
     ]:
         result = run("certify", "--exact", *arguments)
@@ -162,7 +162,7 @@ def test_verify(run, trained, tmp_path):
     image, other = tmp_path / "image.png", tmp_path / "other.png"
     save_image(trained.images[0], image)
     save_image(trained.images[1], other)
-    both = [proof.json() for proof in exact.certify(trained.frozen, trained.images[:2])]
+    both = [proof.json() for proof in exact.certificates(trained.frozen, trained.images[:2])]
     (tmp_path / "one.json").write_text(json.dumps(both[0]))
     (tmp_path / "pretty.json").write_text(json.dumps(both[0], indent=2))
     (tmp_path / "both.json").write_text("".join(json.dumps(proof) + "\n" for proof in both))

@@ -84,7 +84,7 @@ def forged(frozen, path, change) -> None:
 
 def test_another_network_is_not_the_one_certified(trained, tmp_path):
     """One weight of the last layer moved by one unit, and the hash made to fit: it loads, but has another name."""
-    (proof,) = exact.certify(trained.frozen, trained.images[:1])
+    (proof,) = exact.certificates(trained.frozen, trained.images[:1])
 
     def change(header, tensors):
         tensors["2.bias"] = tensors["2.bias"].clone()
@@ -237,7 +237,7 @@ def test_whatever_could_not_be_trusted_of_a_head_is_refused(trained_mlp, tmp_pat
     forged(trained_mlp.frozen, tmp_path / "net", change)
     with pytest.raises(ValueError, match=complaint):
         exact.load(tmp_path / "net")
-    (proof,) = exact.certify(trained_mlp.frozen, trained_mlp.images[:1])
+    (proof,) = exact.certificates(trained_mlp.frozen, trained_mlp.images[:1])
     with pytest.raises(ValueError, match="is no exact network: ") as caught:
         exact.verify(proof.json(), trained_mlp.images[0].numpy(), tmp_path / "net")
     assert "model_sha256" not in str(caught.value)  # it did not come that far

@@ -163,7 +163,7 @@ def test_memory_of_verify_is_bounded(tmp_path):
         frozen = exact.freeze(net, k=3)
         exact.save(frozen, path)
         image = torch.zeros(1, 1, 28, 28, dtype=torch.uint8)
-        proof = exact.certify(frozen, image, method="margin" if frozen.head is None else "box")[0].json()
+        proof = exact.certificates(frozen, image, method="margin" if frozen.head is None else "box")[0].json()
         tracemalloc.start()
         exact.verify(proof, image[0].numpy(), path)
         peak = tracemalloc.get_traced_memory()[1]
@@ -187,7 +187,7 @@ def test_fixed_files_load_and_verify(network, certificate):
     assert accepted(path, prove=True)
     exact.verify(proof, image.numpy(), path)
     frozen = exact.load(path)
-    assert exact.certify(frozen, image[None], method=proof["method"])[0].json() == proof
+    assert exact.certificates(frozen, image[None], method=proof["method"])[0].json() == proof
     assert frozen.facts["recipe"] == "digits-quick"
 
 

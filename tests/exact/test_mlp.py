@@ -94,7 +94,7 @@ def test_no_image_contradicts_a_certificate(seed, k, narrow):
     net = random_mlp(seed, shape=(1, 1, 2), width=6, depth=2, classes=3)
     all_images = TwoPixels.of(net, k, seed, narrow)
     frozen, some = all_images.frozen, all_images.some
-    for image, proof in zip(some, exact.certify(frozen, some), strict=True):
+    for image, proof in zip(some, exact.certificates(frozen, some), strict=True):
         assert proof.prediction == all_images.classes[tuple(image.flatten().tolist())]
         assert 0 <= proof.levels <= all_images.steady_levels(image)
         assert (proof.margin, proof.method, proof.ball, proof.radius) == (None, "box", "closed", proof.levels)
@@ -103,7 +103,7 @@ def test_no_image_contradicts_a_certificate(seed, k, narrow):
 def test_no_sample_contradicts_a_certificate(trained_mlp):
     """Random images, corners, and steps along the gradient within what is proved."""
     some, frozen = trained_mlp.images[:30], trained_mlp.frozen
-    proofs = exact.certify(frozen, some)
+    proofs = exact.certificates(frozen, some)
     levels = torch.tensor([proof.levels for proof in proofs])
     classes = torch.tensor([proof.prediction for proof in proofs])
     assert (levels > 10).sum() > 15
@@ -123,7 +123,7 @@ def test_no_sample_contradicts_a_certificate(trained_mlp):
 
 def test_levels_are_the_largest_that_the_search_meets(trained_mlp):
     some = trained_mlp.images[:40]
-    proofs = exact.certify(trained_mlp.frozen, some)
+    proofs = exact.certificates(trained_mlp.frozen, some)
     classes, levels = (torch.tensor([getattr(each, name) for each in proofs]) for name in ("prediction", "levels"))
     assert box_holds(trained_mlp.frozen, some, classes, levels).all()
     assert not box_holds(trained_mlp.frozen, some, classes, levels + 1)[levels < 255].any()
@@ -132,7 +132,7 @@ def test_levels_are_the_largest_that_the_search_meets(trained_mlp):
 def test_box_certified_at_rounds_the_ball_up(trained_mlp):
     """The closed ball of real images: between n and n + 1 units of the grid, n + 1 count."""
     some, frozen = trained_mlp.images[:20], trained_mlp.frozen
-    proofs = exact.certify(frozen, some)
+    proofs = exact.certificates(frozen, some)
     classes = torch.tensor([proof.prediction for proof in proofs])
     for row, proof in enumerate(proofs):
         at = [
@@ -157,10 +157,10 @@ def test_accuracy_stays(trained_mlp):
 
 
 def test_only_boxes(trained_mlp):
-    with pytest.raises(ValueError, match="a network with a head has no such certificate, take method 'box'"):
-        exact.certify(trained_mlp.frozen, trained_mlp.images[:1], "margin")
-    with pytest.raises(ValueError, match="method = 'milp': must be one of margin, box"):
-        exact.certify(trained_mlp.frozen, trained_mlp.images[:1], "milp")
+    with pytest.raises(ValueError, match="this exact network is certified by box"):
+        exact.certificates(trained_mlp.frozen, trained_mlp.images[:1], "margin")
+    with pytest.raises(ValueError, match="method = 'milp': this exact network is certified by box"):
+        exact.certificates(trained_mlp.frozen, trained_mlp.images[:1], "milp")
 
 
 def tied(net):
@@ -177,9 +177,9 @@ def test_a_tie_has_no_certificate(tmp_path):
     exact.save(frozen, tmp_path / "net")
     x = images(3)
     clear = exact.freeze(random_mlp(0))
-    proof = exact.certify(clear, x[:1])[0]
+    proof = exact.certificates(clear, x[:1])[0]
     with pytest.raises(exact.Undecided, match="image 0: its two best logits are closer") as caught:
-        exact.certify(frozen, x)
+        exact.certificates(frozen, x)
     assert caught.value.image == 0
     forged = replace(proof, model=frozen.sha256, prediction=0, steps=frozen.steps, levels=0, radius=Fraction(0)).json()
     for claim in (0, 1):
@@ -199,9 +199,9 @@ def test_the_first_image_without_a_class_is_named():
     head = exact.FrozenHead(w1, -at[None], torch.tensor([[1.0], [-1.0]]).double(), torch.zeros(2).double())
     same = features[:, 0] == at
     with pytest.raises(exact.Undecided) as caught:
-        exact.certify(replace(frozen, head=head), x)
+        exact.certificates(replace(frozen, head=head), x)
     assert caught.value.image == int(same.nonzero()[0])
-    assert len(exact.certify(replace(frozen, head=head), x[~same])) == int((~same).sum())
+    assert len(exact.certificates(replace(frozen, head=head), x[~same])) == int((~same).sum())
 
 
 @settings(max_examples=10)
@@ -217,14 +217,14 @@ def test_the_twin_agrees(seed, k, tmp_path_factory):
     file = tmp_path_factory.mktemp("twin") / "net"
     exact.save(frozen, file)
     again = exact.load(file)
-    for image, proof, same in zip(x, exact.certify(frozen, x), exact.certify(again, x), strict=True):
+    for image, proof, same in zip(x, exact.certificates(frozen, x), exact.certificates(again, x), strict=True):
         assert proof == same
         exact.verify(json.loads(json.dumps(proof.json())), image.numpy(), file)
 
 
 @pytest.fixture
 def proof(trained_mlp) -> dict:
-    proof = exact.certify(trained_mlp.frozen, trained_mlp.images[:1])[0].json()
+    proof = exact.certificates(trained_mlp.frozen, trained_mlp.images[:1])[0].json()
     assert 0 < proof["levels"] < 254
     return proof
 
@@ -281,7 +281,7 @@ def test_other_images_and_networks_are_refused(trained_mlp, trained, proof):
         exact.verify(proof, other.numpy(), trained_mlp.file)
     with pytest.raises(ValueError, match="certificate says"):
         exact.verify(proof, trained_mlp.images[0].numpy(), trained.file)
-    (plain,) = exact.certify(trained.frozen, trained.images[:1], "margin")
+    (plain,) = exact.certificates(trained.frozen, trained.images[:1], "margin")
     with pytest.raises(ValueError, match="method"):
         exact.verify(plain.json(), trained.images[0].numpy(), trained_mlp.file)
 

@@ -20,7 +20,7 @@ STAGES = {"per_class": 3, "pool": [1, 3, 2], "clip": [0.2, 0.9], "crop": 4}
 
 
 def margin_levels(frozen, images):
-    return torch.tensor([each.levels for each in exact.certify(frozen, images, "margin")], dtype=torch.int32)
+    return torch.tensor([each.levels for each in exact.certificates(frozen, images, "margin")], dtype=torch.int32)
 
 
 def prototypes(images, width=40):

@@ -18,7 +18,7 @@ ZOO = {"mnist-0.3": "mnist", "fashion-0.1": "fashion", "cifar10-8_255-512": "cif
 def assert_same(page, network: FrozenNet, pixels, folder, proofs: int) -> None:
     found = run(page, network, pixels, folder, proofs)
     assert torch.equal(torch.tensor(found["logits"]), network(pixels))
-    assert found["proofs"] == [proof.json() for proof in exact.certify(network, pixels[:proofs])]
+    assert found["proofs"] == [proof.json() for proof in exact.certificates(network, pixels[:proofs])]
 
 
 def test_mnist(opened, frozen, mnist, mnist_page, tmp_path):
@@ -108,17 +108,17 @@ def test_the_page_refuses_what_verify_refuses(opened, tmp_path):
     frozen = freeze(random_net(3, classes=3))
     exact.save(frozen, tmp_path / "net")
     some = images(20)
-    image = max(some, key=lambda each: exact.certify(frozen, each[None])[0].levels)
+    image = max(some, key=lambda each: exact.certificates(frozen, each[None])[0].levels)
     page, pixels = opened(page_text((tmp_path / "net").read_bytes(), "small")), image.flatten().tolist()
 
     def check(text: str) -> int | str:
         return page.evaluate(CHECK, [pixels, text])
 
     for method in ("margin", "box"):
-        (proof,) = exact.certify(frozen, image[None], method)
+        (proof,) = exact.certificates(frozen, image[None], method)
         stated = proof.json()
         assert check(json.dumps(stated)) == stated["levels"]
-        others = [exact.certify(frozen, each[None])[0].json() for each in some[:2]]
+        others = [exact.certificates(frozen, each[None])[0].json() for each in some[:2]]
         assert check("\n".join(json.dumps(each) for each in [*others, stated])) == stated["levels"]
         for key, value in stated.items():
             wrong = [f"{value}x", True, [value], 1.5]

@@ -54,7 +54,7 @@ def test_a_drawing_is_proved_and_the_proof_travels(opened, frozen, mnist_page, t
     draw_one(page)
     settled(page)
     image = shown(page)
-    (proof,) = exact.certify(frozen, image[None])
+    (proof,) = exact.certificates(frozen, image[None])
     assert proof.levels > 0
     assert page.inner_text("#class") == str(proof.prediction) == "1"
     assert f"at most {proof.levels} levels of 255 (0." in page.inner_text("#claim")
@@ -96,7 +96,7 @@ def test_slider_and_edge(opened, frozen, mnist, mnist_page):
         page.get_by_role("button", name="Next test image").click()
     settled(page)
     assert "label “5”" in page.inner_text("#sample-name")
-    levels = exact.certify(frozen, mnist.images[8:9])[0].levels
+    levels = exact.certificates(frozen, mnist.images[8:9])[0].levels
     slider.fill(str(levels))
     assert status.inner_text() == "✓ proved"
     settled(page)
@@ -124,7 +124,7 @@ def test_the_attack_fails_inside_and_succeeds_outside(opened, frozen, mnist, mni
     button.click()
     expect(button).to_have_text("Stop")
     expect(button).to_have_text("Attack again", timeout=120_000)
-    levels = exact.certify(frozen, mnist.images[8:9])[0].levels
+    levels = exact.certificates(frozen, mnist.images[8:9])[0].levels
     assert page.inner_text("#inside").endswith("of another class: none")
     assert f"within {levels} levels" in page.inner_text("#inside")
     broken = int(page.inner_text("#outside b").split(" at ")[1].split()[0])

@@ -128,7 +128,7 @@ def test_changed_certificates_get_the_same_verdict(build, method, tmp_path):
     path, rng, frozen = tmp_path / "net", random.Random(method), build()
     exact.save(frozen, path)
     some = torch.maximum(torch.minimum(images(20, frozen.shape), frozen.upper), frozen.lower)
-    genuine = [each.json() for each in exact.certify(frozen, some, method)]
+    genuine = [each.json() for each in exact.certificates(frozen, some, method)]
     pairs = [(proof, image.numpy()) for proof, image in zip(genuine, some, strict=True)]
     assert set(proved.judge(genuine, [image for _, image in pairs], path)) == {"proved"}
     pairs = [(changed(proof, rng), image) for proof, image in pairs * 10]
@@ -148,7 +148,7 @@ def test_ties_levels_and_closeness_to_the_edge(tmp_path):
         exact.save(frozen, path)
         grid = torch.cartesian_prod(torch.arange(4, 10), torch.arange(4, 10)).to(torch.uint8).reshape(-1, 1, 1, 2)
         for method in ("margin", "box"):
-            proofs = [each.json() for each in exact.certify(frozen, grid, method)]
+            proofs = [each.json() for each in exact.certificates(frozen, grid, method)]
             assert set(proved.judge(proofs, list(grid.numpy()), path)) == {"proved"}
             more = [{**each, "levels": each["levels"] + 1} for each in proofs]
             assert "proved" not in proved.judge(more, list(grid.numpy()), path)

@@ -104,7 +104,7 @@ def test_the_classifier_can_be_frozen_exported_and_saved(tmp_path):
     assert frozen.facts["kept"] < frozen.facts["weights"]
     apart = (frozen(images) / (255 * 2**frozen.k) - logits).abs().max()
     assert apart <= frozen.facts["distance"]
-    assert {each.prediction for each in ld.exact.certify(frozen, images[::51])} == {0, 1}
+    assert {each.prediction for each in ld.exact.certificates(frozen, images[::51])} == {0, 1}
     ld.models.save(network, tmp_path / "model.safetensors")
     assert torch.equal(ld.load(tmp_path / "model.safetensors")(images.float() / 255), logits)
     onnxruntime = pytest.importorskip("onnxruntime")

@@ -23,7 +23,7 @@ class Ball:
     eps: Tensor
 
     @staticmethod
-    def around(x: Tensor, eps: Fraction | Sequence[Fraction]) -> "Ball":
+    def around(x: Tensor, eps: Sequence[Fraction]) -> "Ball":
         """x (B, C, H, W) in [0, 1], float32 or float64; eps: one radius, or one for each image. x is always inside."""
         radius = _Radius.of(eps, x)
         rounded = radius.near.to(x.dtype).expand(len(x), 1, 1, 1)
@@ -39,7 +39,14 @@ class Ball:
 
 
 def size(images: Tensor, x: Tensor) -> Tensor:
-    """max |images - x| of each image, (B,) float64, rounded up where float64 cannot hold it (it mostly can)."""
+    """Return max |images - x| of each image, (B,) float64, on the 0–1 scale.
+
+    It is exact, or rounded up where float64 cannot hold it. Levels of 8-bit images are divided by 255 and rounded down,
+    like the radii of exact networks, so that the two compare as whole levels do.
+    """
+    if images.dtype == torch.uint8:
+        levels = (images.int() - x.int()).abs().flatten(1).amax(1).tolist()
+        return torch.tensor([round_down(Fraction(each, 255)) for each in levels], dtype=torch.float64)
     near, rest = _difference(images.double(), x.double())
     rest = torch.where(near < 0, -rest, rest)
     near = near.abs()
@@ -55,10 +62,9 @@ class _Radius:
     rest: Tensor
 
     @staticmethod
-    def of(eps: Fraction | Sequence[Fraction], x: Tensor) -> "_Radius":
-        exact = [eps] if isinstance(eps, Fraction) else list(eps)
-        near = [float(each) for each in exact]
-        rest = [round_down(each - Fraction(start)) for each, start in zip(exact, near, strict=True)]
+    def of(eps: Sequence[Fraction], x: Tensor) -> "_Radius":
+        near = [float(each) for each in eps]
+        rest = [round_down(each - Fraction(start)) for each, start in zip(eps, near, strict=True)]
         pair = torch.tensor([near, rest], dtype=torch.float64, device=x.device)[:, :, None, None, None]
         return _Radius(pair[0], pair[1])
 

@@ -4,12 +4,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from fractions import Fraction
+from numbers import Real
 
 import torch
 from torch import Tensor
 
-from ..models import PixelNet
+from ..eps import Eps, parse_eps
+from ..models import Network, PixelNet
 from .ball import Ball, size
 
 
@@ -17,14 +18,21 @@ from .ball import Ball, size
 class Attacked:
     """What an attack has made of a batch of images.
 
-    images: (B, C, H, W), within the ball and [0, 1]: the image that fools the network where there is one, else the
-    strongest attempt; broken: (B,) bool: the network at p = inf does not give the label to it; size: (B,) float64, the
-    largest change of a pixel, exact (rounded up where float64 cannot hold it).
+    images: (B, C, H, W), inputs of the network within the ball and its domain: the image that fools it where there is
+    one, else the strongest attempt; prediction: (B,) int64, their classes at p = inf; broken: (B,) bool: these are not
+    the labels; size: (B,) float64, the largest change of a pixel, see `size`.
     """
 
     images: Tensor
+    prediction: Tensor
     broken: Tensor
     size: Tensor
+
+    @staticmethod
+    def of(network: Network, images: Tensor, x: Tensor, y: Tensor) -> "Attacked":
+        """Ask the network what it makes of attacked images; x, y: the originals and their labels."""
+        prediction = network.predict(images)
+        return Attacked(images, prediction, prediction != y, size(images, x))
 
 
 class Attack(ABC):
@@ -37,61 +45,52 @@ class Attack(ABC):
 
     name: str
 
-    def __call__(self, network: PixelNet, x: Tensor, y: Tensor, eps: Fraction | Sequence[Fraction]) -> Attacked:
-        """Attack images x (B, C, H, W) in [0, 1] with labels y (B,); eps in pixels, one or one for each image.
+    def __call__(self, network: Network, x: Tensor, y: Tensor, eps: Eps | Sequence[Eps]) -> Attacked:
+        """Attack the inputs x (B, C, H, W) of a network, with labels y (B,); eps: one, or one for each image.
+
+        An exact network is attacked through the nearest one in floats. What is found there is moved to the nearest
+        8-bit image of the ball and of the network's domain, and tested on the integers.
 
         The network is left as it was: no gradients, no change of mode. ValueError for a network in training mode.
         """
-        check(network, x, y, eps)
-        with torch.inference_mode(False), torch.no_grad(), frozen(network):
-            x, y = x.clone(), y.clone()  # what was made in inference mode has no gradients
-            ball, images = Ball.around(x, eps), x.clone()
-            logits = network(x)
-            check_classes(logits, y)
-            right = ((logits.argmax(1) == y) & (ball.eps > 0).flatten()).nonzero()[:, 0]
+        one = isinstance(eps, str | Real)
+        given = [eps] if isinstance(eps, str | Real) else eps
+        if not isinstance(given, Sequence):
+            raise TypeError(f"eps = {eps!r}: must be text or a number, or a list with one of these for each image")
+        radii = [parse_eps(each) for each in given]
+        if not one and len(radii) != len(x):
+            raise ValueError(f"eps holds {len(radii)} radii for {len(x)} images: give one, or one for each image")
+        check(network, x, y)
+        floats = network.floats
+        with torch.inference_mode(False), torch.no_grad(), frozen(floats):
+            inputs, y = x.clone(), y.clone()  # what was made in inference mode has no gradients
+            pixels = network.to_pixels(inputs)
+            ball, images = Ball.around(pixels, radii), pixels.clone()
+            right = ((floats.predict(pixels) == y) & (ball.eps > 0).flatten()).nonzero()[:, 0]
             if len(right):
-                images[right] = self.search(network, x[right], y[right], ball[right])
-            images = ball.clip(torch.where(images.isnan(), x, images))
-            return Attacked(images, predict(network, images) != y, size(images, x))
+                images[right] = self.search(floats, pixels[right], y[right], ball[right])
+            images = ball.clip(torch.where(images.isnan(), pixels, images))
+            return Attacked.of(network, network.nearest(images, inputs, radii), inputs, y)
 
     @abstractmethod
     def search(self, network: PixelNet, x: Tensor, y: Tensor, ball: Ball) -> Tensor:
         """Images (B, C, H, W), each meant to be wrong; x are classified right, B >= 1. Called without gradients."""
 
 
-def predict(network: PixelNet, x: Tensor) -> Tensor:
-    """The classes (B,) at p = inf; the first of those that tie."""
-    return network(x).argmax(1)
-
-
-def check(network: PixelNet, x: Tensor, y: Tensor, eps: Fraction | Sequence[Fraction]) -> None:
+def check(network: Network, x: Tensor, y: Tensor) -> None:
     """Raise for what cannot be attacked, with the reason."""
-    if any(module.training for module in network.modules()):
+    if any(module.training for module in network.floats.modules()):
         raise ValueError("a network in training mode cannot be attacked: call .eval() first")
     network.check_images(x)
-    if not ((x >= 0) & (x <= 1)).all():  # NaN fails too
+    pixels = network.to_pixels(x)
+    if not ((pixels >= 0) & (pixels <= 1)).all():  # NaN fails too
         raise ValueError("pixels must lie in [0, 1]")
     if y.dtype != torch.int64 or y.shape != x.shape[:1]:
         raise ValueError(f"need one int64 label per image, {tuple(x.shape[:1])}, got {y.dtype} {tuple(y.shape)}")
-    radii = [eps] if isinstance(eps, Fraction) else eps
-    if isinstance(radii, str | bytes) or not isinstance(radii, Sequence):
-        raise TypeError(f"eps = {eps!r}: must be a Fraction (linfdist.eps.parse_eps makes one), or one for each image")
-    for radius in radii:
-        if not isinstance(radius, Fraction):
-            raise TypeError(f"eps = {radius!r}: must be a Fraction: linfdist.eps.parse_eps makes one")
-        if not 0 <= radius <= 1:
-            raise ValueError(f"eps = {radius}: must be between 0 and 1, on the 0–1 intensity scale")
-    if not isinstance(eps, Fraction) and len(radii) != len(x):
-        raise ValueError(f"eps holds {len(radii)} radii for {len(x)} images: give one Fraction, or one for each image")
-
-
-def check_classes(logits: Tensor, y: Tensor) -> None:
-    """Raise for labels that the network cannot give, which would pass for broken, and where there is no choice."""
-    classes = logits.shape[1]
-    if classes < 2:
+    if network.classes < 2:
         raise ValueError("a network with one class cannot be fooled")
-    if len(y) and not 0 <= int(y.min()) <= int(y.max()) < classes:
-        raise ValueError(f"labels must lie between 0 and {classes - 1}, got {int(y.min())} to {int(y.max())}")
+    if len(y) and not 0 <= int(y.min()) <= int(y.max()) < network.classes:  # others would pass for broken
+        raise ValueError(f"labels must lie between 0 and {network.classes - 1}, got {int(y.min())} to {int(y.max())}")
 
 
 @contextmanager

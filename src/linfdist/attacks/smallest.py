@@ -5,9 +5,9 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
-from ..models import PixelNet
-from .ball import size
-from .base import Attack, Attacked, predict
+from ..eps import Eps, parse_eps
+from ..models import Network, PixelNet
+from .base import Attack, Attacked
 from .strong import STAGES, Strong
 
 FIRST = tuple(Fraction(k, 8) for k in (1, 2, 4, 6, 8, 12, 16, 32))  # the radii of the first round over `start`; and 1
@@ -17,41 +17,43 @@ HALVINGS = 10  # of the way from an attacked image back to the original
 
 
 def smallest(
-    network: PixelNet,
+    network: Network,
     x: Tensor,
     y: Tensor,
-    start: Fraction = Fraction(1, 4),
+    start: Eps = Fraction(1, 4),
     rounds: int = 4,
     attack: Attack | None = None,
 ) -> Attacked:
     """The smallest successful perturbation found of each image, for a few images.
 
-    x (B, C, H, W) in [0, 1], y (B,); start: a first guess of their sizes; rounds: how often to attack, at most, each
-    time at several radii at once between the largest failure and the best success; attack: the first stages of
-    `Strong` unless given. Images that nothing broke come back with broken = False and the last attempt. A success
-    bounds the robust radius from above; a failure proves nothing.
+    x (B, C, H, W): inputs of the network, y (B,); start: a first guess of their sizes; rounds: how often to attack, at
+    most, each time at several radii at once between the largest failure and the best success; attack: the first
+    stages of `Strong` unless given. Images that nothing broke come back with broken = False and the last attempt.
+    A success bounds the robust radius from above; a failure proves nothing.
     """
-    if not 0 < start <= 1:
-        raise ValueError(f"start = {start}: must be above 0 and at most 1, on the 0–1 intensity scale")
+    guess = parse_eps(start, name="start")
+    if not guess:
+        raise ValueError("start = 0: must be above 0 and at most 1, on the 0–1 intensity scale")
     if rounds < 1:
         raise ValueError(f"rounds = {rounds}: must be at least 1")
     attack = attack or Strong(stages=STAGES[:4])
-    searches = [_Search(image) for image in x]
-    first = dict.fromkeys([*(min(start * part, Fraction(1)) for part in FIRST), Fraction(1)])
+    floats, pixels = network.floats, network.to_pixels(x)
+    searches = [_Search(image) for image in pixels]
+    first = dict.fromkeys([*(min(guess * part, Fraction(1)) for part in FIRST), Fraction(1)])
     tries = [(k, radius) for k in range(len(x)) for radius in first]
     for _ in range(rounds):
         if not tries:
             break
         index, radii = [k for k, _ in tries], [radius for _, radius in tries]
-        found = _towards(network, x[index], y[index], attack(network, x[index], y[index], radii))
+        found = _towards(floats, pixels[index], y[index], attack(floats, pixels[index], y[index], radii))
         for (k, radius), image, broken, its_size in zip(
             tries, found.images, found.broken.tolist(), found.size.tolist(), strict=True
         ):
             searches[k].enter(radius, image, broken, its_size)
         tries = [(k, radius) for k, search in enumerate(searches) for radius in search.next()]
-    images = torch.stack([search.image for search in searches]) if searches else x.clone()
+    images = torch.stack([search.image for search in searches]) if searches else pixels.clone()
     with torch.no_grad():
-        return Attacked(images, predict(network, images) != y, size(images, x))
+        return Attacked.of(network, network.nearest(images, x, [Fraction(1)]), x, y)
 
 
 class _Search:
@@ -87,7 +89,7 @@ def _towards(network: PixelNet, x: Tensor, y: Tensor, found: Attacked) -> Attack
     for _ in range(HALVINGS):
         part = ((low + high) / 2).to(x.dtype)
         tried = (x + part[:, None, None, None] * (found.images - x)).clamp(0, 1)
-        fooled = found.broken & (predict(network, tried) != y)
+        fooled = found.broken & (network.predict(tried) != y)
         images = torch.where(fooled[:, None, None, None], tried, images)
         low, high = torch.where(fooled, low, part.double()), torch.where(fooled, part.double(), high)
-    return Attacked(images, predict(network, images) != y, size(images, x))
+    return Attacked.of(network, images, x, y)

@@ -1,30 +1,30 @@
 """The public face: what is proved about a network's predictions on a batch of images."""
 
 import contextlib
-import itertools
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import singledispatch
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
-from ..data.samples import as_pixels, as_samples
-from ..eps import down, in_words, parse_eps
+from ..data.samples import as_samples
+from ..eps import Eps, down, in_words, parse_eps
 from ..machine import CPU, choose_device
-from ..models import PixelNet, as_network
+from ..models import Network, as_network
+from ..models.base import Proves
 from .checks import check_plain
 from .device import on_device
 from .prover import METHODS as METHODS
-from .prover import Eps, Prover, check_method
+from .prover import check_method, prover_of
 
 COLUMNS = ("prediction", "radius", "certified", "margin_radius")  # the tensors of a certificate
 Samples = Tensor | NDArray[Any]
+Radius = Eps | Tensor | NDArray[Any]  # of all pixels, or one for each
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -109,7 +109,7 @@ def _chosen(index: Any, n: int) -> Tensor:
 def certify(
     model: object,
     x: Samples,
-    eps: Eps | NDArray[Any] | None,
+    eps: Radius | None,
     y: Any = None,
     method: str = "box",
     radii: bool = True,
@@ -154,36 +154,38 @@ def certify(
         moved = x if isinstance(x, np.ndarray) else x.to(there)
         proof = certify(on_device(model, there), moved, eps, y, method, radii)
         return proof.to(CPU if isinstance(x, np.ndarray) else x.device)
-    samples, ball, labels = as_tensors(model, x, eps, y)
-    return stated(certify_any(model, samples, ball, labels, method, radii), ball)
+    network, samples, ball, labels = as_asked(model, x, eps, y)
+    return proved(network, prover_of(network, method), samples, ball, labels, radii)
 
 
-def as_tensors(
-    model: object, x: Samples, eps: Eps | NDArray[Any] | None, y: Any
-) -> tuple[Tensor, Eps | None, Tensor | None]:
-    """Samples, radius and labels as `certify_any` takes them, for a model: see `certify` for what they may be."""
-    if not isinstance(x, np.ndarray):
-        check_plain(x, "x")
-    features = isinstance(model, PixelNet) and model.shape[1:] == (1, 1)  # of a table
-    rows_of_features = features and x.ndim == 2
+Ball = Fraction | Tensor | None  # a radius, read: exact, or one for each pixel; None for radii alone
+
+
+def as_asked(model: object, x: Samples, eps: Radius | None, y: Any) -> tuple[Network, Tensor, Ball, Tensor | None]:
+    """Return network, samples, radius and labels as proofs take them: see `certify` for what they may be."""
     if isinstance(x, np.ndarray):
         if isinstance(eps, np.ndarray | Tensor):
             eps = _eps_of_array(eps, x)
-        x = _from_array(model, x)
-    elif rows_of_features:
-        x = x[:, :, None, None]
-        if isinstance(eps, np.ndarray | Tensor):
-            eps = torch.as_tensor(eps)[..., None, None] if eps.ndim in (1, 2) else torch.as_tensor(eps)
+        x = as_samples(x, "x")
+        network = as_network(model, x.shape[1:])
+        x = network.from_bytes(x)
+    else:
+        check_plain(x, "x")
+        network = as_network(model, x.shape[1:])
+        if x.dim() == 2 and network.shape[1:] == (1, 1):  # rows of features
+            x = x[:, :, None, None]
+            if isinstance(eps, np.ndarray | Tensor):
+                eps = torch.as_tensor(eps)[..., None, None] if eps.ndim in (1, 2) else torch.as_tensor(eps)
     if isinstance(eps, np.ndarray):
         eps = torch.tensor(eps)
-    if isinstance(y, np.ndarray):
-        y = torch.tensor(y)
-    return x, eps, y
+    ball = eps if eps is None or isinstance(eps, Tensor) else parse_eps(eps)
+    return network, x, ball, torch.tensor(y) if isinstance(y, np.ndarray) else y
 
 
-def stated(proof: Certificate, eps: Eps | None) -> Certificate:
-    """The certificate, with the radius that it was asked for."""
-    return proof if eps is None or isinstance(eps, Tensor) else replace(proof, eps=parse_eps(eps))
+def proved(network: Network, prove: Proves, x: Tensor, ball: Ball, y: Tensor | None, radii: bool) -> Certificate:
+    """Return the certificate of what a network's proofs say."""
+    eps = ball if isinstance(ball, Fraction) else None
+    return Certificate(*prove(x, ball, y, radii), domain=network.domain, eps=eps)
 
 
 def _eps_of_array(eps: NDArray[Any] | Tensor, x: NDArray[Any]) -> Tensor:
@@ -196,30 +198,8 @@ def _eps_of_array(eps: NDArray[Any] | Tensor, x: NDArray[Any]) -> Tensor:
     return as_samples(whole, "eps")
 
 
-def _from_array(model: object, x: Any) -> Tensor:
-    """Samples of an array as the model takes them: bytes for an exact network, else pixels in its own precision."""
-    samples = as_samples(x, "x")
-    if not isinstance(model, nn.Module):
-        return samples
-    weight = next(itertools.chain(model.parameters(), model.buffers()), torch.empty(0))
-    return as_pixels(samples.to(weight.device), weight.dtype)
-
-
-@singledispatch
-def certify_any(model: object, x: Tensor, eps: Eps | None, y: Tensor | None, method: str, radii: bool) -> Certificate:
-    """Do the work of `certify`: here for float networks. Other kinds of networks register their own function."""
-    return certify_floats(as_network(model, x.shape[1:]), x, eps, y, method, radii)
-
-
-def certify_floats(
-    network: PixelNet, x: Tensor, eps: Eps | None, y: Tensor | None, method: str, radii: bool
-) -> Certificate:
-    """Certify images by a float network."""
-    return Certificate(*Prover(network, method)(x, eps, y, radii))
-
-
 def predict(
-    model: object, x: Samples, eps: Eps | NDArray[Any], method: str = "box", device: str | torch.device | None = None
+    model: object, x: Samples, eps: Radius, method: str = "box", device: str | torch.device | None = None
 ) -> Tensor:
     """The class of each image where it is certified at eps, and -1 elsewhere: (B,) int64. See `certify`."""
     return where_certified(certify(model, x, eps, method=method, radii=False, device=device))

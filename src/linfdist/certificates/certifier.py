@@ -1,24 +1,23 @@
 """Certificates again and again of one network, which nobody can change in between."""
 
 from collections.abc import Sequence
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..machine import CPU
-from ..models import PixelNet, as_network
-from .certificate import Certificate, Samples, as_tensors, stated, where_certified
+from ..models import Network, as_network
+from .certificate import Certificate, Radius, Samples, as_asked, proved, where_certified
 from .checks import check_plain
-from .device import copy_of, on_device
-from .prover import Eps, Prover, check_method
+from .device import copy_of, on_device, tensors_of
+from .prover import check_method, prover_of
 
 
 class Certifier:
     """A network as it was when this was made, ready to certify a single image at a time.
 
-    model: a network in floating point, as `certify` takes it, in eval mode. What is certified is a copy of it: whatever
+    model: a network as `certify` takes it, in eval mode. What is certified is a copy of it: whatever
     becomes of the model later, its tensors or its mode, changes nothing here. So all that depends on the network alone
     is checked and computed once, when this is made. In `certify` that is most of the time that one image takes.
     method, device: see `certify`.
@@ -40,29 +39,24 @@ class Certifier:
         device: str | torch.device | None = None,
     ) -> None:
         check_method(method)
-        if not isinstance(model, nn.Module):
-            raise TypeError(
-                f"a Certifier is for networks in floating point, not for a {type(model).__name__}: load names and "
-                "paths with linfdist.load, and give exact networks to certify"
-            )
-        if shape is None and not isinstance(model, PixelNet):
+        if shape is None and isinstance(model, nn.Module) and not isinstance(model, Network):
             raise TypeError(f"shape: a {type(model).__name__} does not know its images, so give their shape (C, H, W)")
-        own = cast(nn.Module, on_device(_separate_copy(model), device))
-        self.__network = as_network(own, shape or ())
-        self.__prover = Prover(self.__network, method, own=True)
-        self.__device = None if device is None else self.__network.any_tensor.device
+        network = as_network(model, shape or ())
+        self.__network = _own_copy(network, device)
+        self.__prover = prover_of(self.__network, method, own=True)
+        self.__device = None if device is None else self.__network.device
 
-    def __call__(self, x: Samples, eps: Eps | NDArray[Any] | None, y: Any = None, radii: bool = True) -> Certificate:
+    def __call__(self, x: Samples, eps: Radius | None, y: Any = None, radii: bool = True) -> Certificate:
         """Prove, image by image, that no change of the pixels by up to eps changes the prediction: see `certify`."""
         home = x.device if isinstance(x, Tensor) else CPU
         if self.__device is not None and isinstance(x, Tensor):
             check_plain(x, "x")
             x = x.to(self.__device)
-        samples, ball, labels = as_tensors(self.__network, x, eps, y)
-        proof = stated(Certificate(*self.__prover(samples, ball, labels, radii)), ball)
+        network, samples, ball, labels = as_asked(self.__network, x, eps, y)
+        proof = proved(network, self.__prover, samples, ball, labels, radii)
         return proof if self.__device is None else proof.to(home)
 
-    def predict(self, x: Samples, eps: Eps | NDArray[Any]) -> Tensor:
+    def predict(self, x: Samples, eps: Radius) -> Tensor:
         """The class of each image where it is certified at eps, and -1 elsewhere: (B,) int64."""
         return where_certified(self(x, eps, radii=False))
 
@@ -81,20 +75,22 @@ class Certifier:
 
 
 @torch.no_grad()
-def _separate_copy(model: nn.Module) -> nn.Module:
-    """A copy that shares no module and no memory with the model; TypeError where there is none."""
-    own = copy_of(model)
-    modules, memory = {id(module) for module in model.modules()}, {_place(tensor) for tensor in _tensors(model)}
-    if any(id(module) in modules for module in own.modules()) or any(_place(each) in memory for each in _tensors(own)):
+def _own_copy(network: Network, device: str | torch.device | None) -> Network:
+    """Return a copy that shares no module and no memory with the network; TypeError where there is none."""
+    own = on_device(network, device)
+    own = copy_of(network) if own is network else own
+    memory = {_place(tensor) for tensor in tensors_of(network)} - {None}
+    shared = any(_place(each) in memory for each in tensors_of(own))
+    if isinstance(network, nn.Module) and isinstance(own, nn.Module):
+        modules = {id(module) for module in network.modules()}
+        shared = shared or any(id(module) in modules for module in own.modules())
+    if shared or own is network:
         raise TypeError(
-            f"a {type(model).__name__} makes copies that share modules or memory with it, and could change: use certify"
+            f"a {type(network).__name__} makes copies that share modules or memory with it, and could "
+            "change: use certify"
         )
     return own
 
 
-def _tensors(model: nn.Module) -> list[Tensor]:
-    return [tensor for tensor in (*model.parameters(), *model.buffers()) if tensor.numel()]
-
-
-def _place(tensor: Tensor) -> tuple[torch.device, int]:
-    return tensor.device, tensor.untyped_storage().data_ptr()
+def _place(tensor: Tensor) -> tuple[torch.device, int] | None:
+    return (tensor.device, tensor.untyped_storage().data_ptr()) if tensor.numel() else None

@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Iterator
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -15,11 +15,12 @@ from ..machine import DeviceError, choose_device
 from ..nn import Box, DistLinear
 
 PROVED = ("cpu", "cuda")  # types of devices; torch calls GPUs of AMD cuda, too
+Model = TypeVar("Model")
 SIDE = 256  # of the matrices that are tried: large enough for the kernels that large ones get
 
 
-def on_device(model: object, device: str | torch.device | None) -> object:
-    """A network on a device: itself where it is there already, else a copy; None stands for where it is."""
+def on_device(model: Model, device: str | torch.device | None) -> Model:
+    """Return a network on a device: itself where it is there already, else a copy; None stands for where it is."""
     if device is None:
         return model
     there = choose_device(device)
@@ -27,24 +28,27 @@ def on_device(model: object, device: str | torch.device | None) -> object:
         if there.type != "cpu":
             raise DeviceError(f"device = {str(device)!r}: a {type(model).__name__} computes on the CPU")
         return model
-    if all(tensor.device == there for tensor in (*model.parameters(), *model.buffers())):
-        return model
-    return copy_of(model, there)
+    return model if all(tensor.device == there for tensor in tensors_of(model)) else copy_of(model, there)
 
 
-def copy_of(model: nn.Module, device: torch.device | None = None) -> nn.Module:
+def copy_of(model: Model, device: torch.device | None = None) -> Model:
     """Copy a network, to a device if one is given.
 
     Its tensors are cloned, as `deepcopy` copies storages, which not every device can. Tensors of other types than
     torch's own copy themselves and stay where they are, for the checks to refuse.
     """
-    copies: dict[int, Any] = {}
-    for tensor in (*model.parameters(), *model.buffers()):
+    copied: dict[int, Any] = {}
+    for tensor in tensors_of(model):
         if type(tensor) in (Tensor, nn.Parameter):
-            copied = tensor.detach().to(device or tensor.device, copy=True)
-            own = nn.Parameter(copied, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else copied
-            copies[id(tensor)] = own
-    return copy.deepcopy(model, copies)  # which takes these as the copies of the tensors
+            own = tensor.detach().to(device or tensor.device, copy=True)
+            parameter = isinstance(tensor, nn.Parameter)
+            copied[id(tensor)] = nn.Parameter(own, tensor.requires_grad) if parameter else own
+    return copy.deepcopy(model, copied)
+
+
+def tensors_of(model: object) -> list[Tensor]:
+    """Return the parameters and buffers of a network of modules; none of others."""
+    return [*model.parameters(), *model.buffers()] if isinstance(model, nn.Module) else []
 
 
 def check_device(device: torch.device) -> None:

@@ -3,24 +3,13 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor
 
 from ..data import read_images
-from ..models import PixelNet
+from ..models import Network
 from .certificate import certify
-
-
-class TakesImages(Protocol):
-    """A network, float or exact, that says which images it takes."""
-
-    @property
-    def shape(self) -> tuple[int, int, int]: ...
-
-    def from_bytes(self, images: Tensor) -> Tensor: ...
-
-    def check_images(self, x: Tensor, /) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -57,10 +46,9 @@ class CertifiedImage:
         }
 
 
-def read_for(network: TakesImages, paths: Sequence[str | os.PathLike[str]]) -> Tensor:
+def read_for(network: Network, paths: Sequence[str | os.PathLike[str]]) -> Tensor:
     """Read image files as what the network takes; ValueError names one of another size, or outside its domain."""
-    resize = network.resize if isinstance(network, PixelNet) else None
-    images = network.from_bytes(read_images(paths, network.shape, resize))
+    images = network.from_bytes(read_images(paths, network.shape, network.resize))
     for path, image in zip(paths, images, strict=True):
         try:
             network.check_images(image[None])
@@ -70,7 +58,7 @@ def read_for(network: TakesImages, paths: Sequence[str | os.PathLike[str]]) -> T
 
 
 def certify_files(
-    network: TakesImages,
+    network: Network,
     paths: Sequence[str | os.PathLike[str]],
     eps: str | None = None,
     method: str = "box",
@@ -84,10 +72,17 @@ def certify_files(
     proof = certify(network, read_for(network, paths), eps, method=method)
     certified = [None] * len(paths) if proof.certified is None else proof.certified.tolist()
     found = zip(paths, proof.prediction.tolist(), proof.radius.tolist(), certified, strict=True)
-    side = network.resize if isinstance(network, PixelNet) else None
     return [
         CertifiedImage(
-            os.fspath(path), best, classes[best] if classes else None, radius, eps, sure, method, proof.domain, side
+            os.fspath(path),
+            best,
+            classes[best] if classes else None,
+            radius,
+            eps,
+            sure,
+            method,
+            proof.domain,
+            network.resize,
         )
         for path, best, radius, sure in found
     ]

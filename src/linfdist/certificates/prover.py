@@ -2,13 +2,15 @@
 
 from collections.abc import Callable
 from fractions import Fraction
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from ..bounds import LinearBounds, ZonotopeBounds, proofs
-from ..eps import parse_eps, round_down, round_up
-from ..models import PixelNet
+from ..eps import round_down, round_up
+from ..models import Network, PixelNet
+from ..models.base import Columns, Proves
 from ..models.composed import narrowed
 from ..models.rounding import flush_error, rounding_error
 from ..nn.base import Contract
@@ -33,13 +35,17 @@ CONTAINED: dict[str, set[str]] = {  # methods whose proofs another one tries as 
     "crown": {"margin", "box", "crown-ibp"},
 }
 TOGETHER = 8  # boxes fill one vector, and cost as much as one box wherever each weight is used once for an image
-Eps = str | float | Fraction | Tensor
 
 
 def check_method(method: str) -> None:
     """Raise ValueError for a method that there is not."""
     if method not in METHODS:
         raise ValueError(f"method = {method!r}: must be one of {', '.join(METHODS)}")
+
+
+def prover_of(network: Network, method: str, own: bool = False) -> Proves:
+    """Return what proves by a method: the network's own proofs, if it brings some, else those of its layers."""
+    return network.prover(method) or Prover(cast(PixelNet, network), method, own)
 
 
 class Prover:
@@ -72,15 +78,13 @@ class Prover:
         self.together = 1 if shared else TOGETHER
 
     @torch.no_grad()
-    def __call__(
-        self, x: Tensor, eps: Eps | None, y: Tensor | None, radii: bool
-    ) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
-        """The first columns of a `Certificate`, see `certify`: prediction, radius, certified, margin_radius."""
+    def __call__(self, x: Tensor, eps: Fraction | Tensor | None, y: Tensor | None, radii: bool) -> Columns:
+        """Prove what `certify` says of images."""
         check_process(self.parts)
         check_images(self.network, x)
         if y is not None:
             check_labels(self.network.classes, y, len(x))
-        ball = _read_eps(eps, x, self.method)
+        ball = self._whole(eps, x) if isinstance(eps, Tensor) else eps
         keeps_little = self.steep is not None and not isinstance(ball, Tensor)  # logits: proofs split rows
         rows = max(1, len(x)) if keeps_little else self.rows
         parts = []
@@ -93,6 +97,13 @@ class Prover:
         if y is not None:
             certified = certified & (prediction == y.to(prediction.device, torch.int64))
         return prediction, radius, None if ball is None else certified, margin
+
+    def _whole(self, eps: Tensor, x: Tensor) -> Tensor:
+        """Check a radius for each pixel; return it in float64, of x's shape."""
+        if self.method in ("margin", "milp"):
+            raise ValueError(f"eps as a tensor, one number per pixel, is not for method {self.method!r}: take 'box'")
+        check_eps(eps, x)
+        return eps.detach().to(x.device, torch.float64).broadcast_to(x.shape)
 
     def _look(self, x: Tensor) -> list[Proof]:
         """From a few images to the proofs that are tried in turn, cheap ones first: no method proves less than the
@@ -111,16 +122,6 @@ class Prover:
         proofs: list[Proof] = [first, box]
         proofs += [MarginProof(self.network, x, first.prediction, each, self.off) for each in self.after]
         return [*proofs, MilpProof(self.network, x, first.prediction)] if self.method == "milp" else proofs
-
-
-def _read_eps(eps: Eps | None, x: Tensor, method: str) -> Fraction | Tensor | None:
-    """An exact number, or float64 of x's shape."""
-    if isinstance(eps, Tensor):
-        if method in ("margin", "milp"):
-            raise ValueError(f"eps as a tensor, one number per pixel, is not for method {method!r}: take 'box'")
-        check_eps(eps, x)
-        return eps.detach().to(x.device, torch.float64).broadcast_to(x.shape)
-    return None if eps is None else parse_eps(eps)
 
 
 class MilpProof(Proof):

@@ -74,19 +74,18 @@ def certify(
     if json_file is not None and json_file != OUTPUT:
         opened.check_not_overwritten(json_file)
     radius = eps if eps is not None or opened.recipe is None else opened.recipe.eps
-    names = opened.class_names or (data.stored_classes(opened.recipe.data, data_dir) if opened.recipe else None)
+    names = opened.network.class_names or (data.stored_classes(opened.recipe.data, data_dir) if opened.recipe else None)
     if names and len(names) != opened.network.classes:
         names = None
     certified = certify_files(opened.network, files, radius, method, names)
     if json_file != OUTPUT:
         Console().print(_table(certified, radius))
-        if opened.resize is not None:
-            side = opened.resize
+        if (side := opened.network.resize) is not None:
             say(f"images were cut and resized to {side} × {side}: radii are about the resized pixels, not the files")
         if any(each.domain for each in certified):
             say("proved for images of the domain that the network was frozen for; nothing is known of others")
     if json_file is not None:
-        sha256 = opened.sha256
+        sha256 = opened.network.checksum(opened.file)
         _write((each.json(sha256) for each in certified), json_file)
 
 

@@ -70,7 +70,7 @@ def evaluate(
     parse_eps(radius)  # before the data are fetched
     target = out or opened.folder
     result = run(
-        opened.network, data.load(name, split=split, data_dir=data_dir, resize=opened.resize), radius, target,
+        opened.network, data.load(name, split=split, data_dir=data_dir, resize=opened.network.resize), radius, target,
         opened.file,
         model=None if model.resolve() == target.resolve() else str(model),
         split=split, limit=limit, method=method, attacks=attacks, shard=part, batch=batch, fresh=fresh,

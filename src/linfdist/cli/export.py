@@ -89,15 +89,15 @@ def export(
     model.check_not_overwritten(target)
     check_apart(target, domain or ())
     if form in (Format.onnx, Format.torch):
-        if isinstance(model.network, exact.FrozenNet):
+        if model.network.exact:
             raise ValueError(f"--format {form.value} is for float networks, and {path} is exact: take onnx-exact")
         why = f"--format exact, onnx-exact and html, not for {form.value}"
         _refuse(why, k=k, domain=domain, data=dataset, eps=eps, limit=limit)
         from linfdist.export import to_onnx, to_torch_export  # what they need is an extra
 
-        (to_onnx if form is Format.onnx else to_torch_export)(model.network, target)
+        (to_onnx if form is Format.onnx else to_torch_export)(model.network.floats, target)
     else:
-        if isinstance(model.network, exact.FrozenNet) and form is Format.exact:
+        if model.network.exact and form is Format.exact:
             raise ValueError(f"{path} is exact already")
         frozen, compared = _freeze(model, k, domain, dataset, eps, limit, data_dir, page=form is Format.html)
         if form is Format.exact:
@@ -135,7 +135,7 @@ def _freeze(
     page: it is for a page, which can do without a comparison, and has a use for data and eps of its own.
     """
     network: Any = model.network  # of which kind, `freeze` checks
-    if isinstance(network, exact.FrozenNet):
+    if network.exact:
         others = {} if page else {"data": dataset, "eps": eps}
         _refuse("float networks; this one is exact already", k=k, domain=domain, limit=limit, **others)
         return network, None

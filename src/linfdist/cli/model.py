@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from linfdist import networks, recipes
-from linfdist.exact import FrozenNet
-from linfdist.files import file_sha256
+from linfdist.certificates import on_device
 from linfdist.machine import AUTO
-from linfdist.models import PixelNet, zoo
+from linfdist.models import Network, zoo
 from linfdist.recipes import Recipe
 from linfdist.runs.folder import CHECKPOINT, METRICS, MODEL, RECIPE
 
@@ -18,25 +17,10 @@ from .options import chosen_device
 class Model:
     """A network, float or exact, the file it comes from, the folder for results, and the recipe, if there is one."""
 
-    network: PixelNet | FrozenNet
+    network: Network
     file: Path
     folder: Path
     recipe: Recipe | None
-
-    @property
-    def class_names(self) -> tuple[str, ...] | None:
-        """The classes in words, if the network's file has them."""
-        return self.network.class_names if isinstance(self.network, PixelNet) else None
-
-    @property
-    def resize(self) -> int | None:
-        """The side of the squares that images are resized to before the network sees them, if they are."""
-        return self.network.resize if isinstance(self.network, PixelNet) else None
-
-    @property
-    def sha256(self) -> str:
-        """The sha256 by which results name the network: that of its file, or of its content if it is exact."""
-        return self.network.sha256 if isinstance(self.network, FrozenNet) else file_sha256(self.file)
 
     def check_not_overwritten(self, target: Path) -> None:
         """Raise ValueError if writing to `target` would destroy the network or the run that it comes from."""
@@ -70,18 +54,17 @@ def open_model(path: Path, device: str = "cpu") -> Model:
     """
     found = zoo.find(path)
     network = networks.load(found)
-    if isinstance(network, FrozenNet):
-        if device not in ("cpu", AUTO):
-            raise ValueError(f"--device {device}: {path} is an exact network, which computes on the CPU")
-    elif device != "cpu":
-        network = network.to(chosen_device(device))
+    if network.exact and device not in ("cpu", AUTO):
+        raise ValueError(f"--device {device}: {path} is an exact network, which computes on the CPU")
+    if device != "cpu" and not network.exact:
+        network = on_device(network, chosen_device(device))
     if not path.exists():
         name = str(path)
         return Model(network, found, Path("runs") / name, Recipe.model_validate(zoo.card(name).recipe))
     folder = path if path.is_dir() else path.parent
     recipe_file = folder / RECIPE
     recipe = recipes.load(recipe_file) if recipe_file.exists() else None
-    if isinstance(network, FrozenNet):
+    if network.exact:
         folder = path.with_suffix("")
         if (folder / MODEL).exists() or (folder / CHECKPOINT).exists():
             folder = path.with_suffix(".exact")

@@ -20,7 +20,7 @@ def write_page(
     An exact network goes onto the page as its file is, byte for byte.
     """
     test = _test_images(model, frozen, dataset, data_dir)
-    content = model.file.read_bytes() if isinstance(model.network, FrozenNet) else frozen
+    content = model.file.read_bytes() if model.network.exact else frozen
     folder = model.folder.parent if model.folder.name == "exact" else model.folder
     name = folder.resolve().name or model.folder.name
     to_html(content, target, name, None if test is None else test.classes, test, eps or _radius(model, frozen))

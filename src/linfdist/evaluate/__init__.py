@@ -1,10 +1,8 @@
 """Evaluate a network on a data set: one row per image, then the summary."""
 
 from ..runs.rows import summarise, violations
-from .exact_subject import ExactSubject
 from .run import Evaluation, evaluate
 from .settings import BATCH, METHODS, Shard, parse_attacks, parse_methods
-from .subject import Subject
 from .violated import Violated
 from .watch import watch
 
@@ -12,9 +10,7 @@ __all__ = [
     "BATCH",
     "METHODS",
     "Evaluation",
-    "ExactSubject",
     "Shard",
-    "Subject",
     "Violated",
     "evaluate",
     "parse_attacks",

@@ -5,17 +5,18 @@ from fractions import Fraction
 
 import torch
 
+from ..attacks import smallest
 from ..data import Dataset
 from ..eps import parse_eps
+from ..models import Network
 from ..runs.folder import Gallery
 from ..runs.rows import Row
-from .subject import Subject
 
 EACH = 8  # of the most robust images, and as many of the least
 ROUNDS = 6  # of the search for small perturbations
 
 
-def make(subject: Subject, dataset: Dataset, rows: Sequence[Row], eps: str) -> Gallery | None:
+def make(network: Network, dataset: Dataset, rows: Sequence[Row], eps: str) -> Gallery | None:
     """The eight correctly classified images of the smallest and the eight of the largest radius, in that order.
 
     Images for which no perturbation is found are left out; None if there is nothing to show.
@@ -25,17 +26,17 @@ def make(subject: Subject, dataset: Dataset, rows: Sequence[Row], eps: str) -> G
         return None
     indices = torch.tensor([row.index for row in chosen])
     images = dataset.images[indices]
-    start = min(parse_eps(eps), Fraction(1)) or Fraction(1, 255)
-    found = subject.smallest(images, dataset.labels[indices], start, ROUNDS)
+    x = network.from_bytes(images)
+    found = smallest(network, x, dataset.labels[indices].to(x.device), parse_eps(eps) or Fraction(1, 255), ROUNDS)
     broken = found.broken.nonzero().flatten().tolist()
     if not broken:
         return None
     return Gallery(
         rows=tuple(chosen[k] for k in broken),
         images=images[broken],
-        attacked=found.images[broken].cpu(),
+        attacked=network.to_pixels(found.images[broken]).cpu(),
         sizes=tuple(float(found.size[k]) for k in broken),
-        predictions=tuple(subject.predictions(found.images[broken])),
+        predictions=tuple(found.prediction[broken].tolist()),
         classes=tuple(dataset.classes),
     )
 

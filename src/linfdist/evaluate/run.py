@@ -14,14 +14,14 @@ from ..attacks import attack
 from ..certificates import on_device
 from ..data import Dataset
 from ..files import remove_leftovers
+from ..models import Network, as_network
 from ..runs.folder import GALLERY, Gallery, Results
 from ..runs.rows import Row, Violation, summarise, violations
 from . import gallery, violated
-from .examine import examine
+from .batch import Proofs, evaluate_batch
 from .part import Done, Part, add_up
 from .progress import Bar, busy
-from .settings import BATCH, EvaluationSettings, Shard, checksum, first_images
-from .subject import Subject, subject_of
+from .settings import BATCH, EvaluationSettings, Shard, checksum, first_images, parse_methods
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def evaluate(
 ) -> Evaluation:
     """Certify and attack the images of a data set, and write rows.jsonl and summary.json into the folder `out`.
 
-    network: any that `certify` accepts, or a `Subject`. model_file: where it was loaded from; without it,
+    network: any that `certify` accepts. model_file: where it was loaded from; without it,
     `model_sha256` is that of the network's configuration and weights. model: its name or path as a user gives it, for
     the commands that repeat the evaluation. split: which split `dataset` is. limit: take only the first images. method:
     of `certify`; of several, such as "crown,fast-lin", the best one for each image counts. radii: if False, images are
@@ -73,9 +73,9 @@ def evaluate(
     of other settings. If a certificate and an attack contradict each other, `Violated` is raised and nothing is
     finished.
     """
-    images, subject = first_images(dataset, limit), subject_of(on_device(network, device), dataset.images.shape[1:])
+    images, net = first_images(dataset, limit), as_network(on_device(network, device), dataset.images.shape[1:])
     settings = EvaluationSettings(
-        model_sha256=subject.sha256(model_file),
+        model_sha256=net.checksum(model_file),
         data=dataset.name,
         data_sha256=checksum(images),
         split=split,
@@ -84,12 +84,13 @@ def evaluate(
         method=method,
         attacks=tuple(attacks),
         batch=batch,
-        device=subject.device.type,
+        device=net.device.type,
         radii=radii,
     )
-    subject.check_method(method)
-    evaluator = _Evaluator(subject, images, settings, shard or Shard(), out, show_progress, model)
-    subject.check(images.images)
+    parse_methods(method)
+    evaluator = _Evaluator(net, images, settings, shard or Shard(), out, show_progress, model)
+    for few in images.images.split(BATCH):
+        net.check_images(net.from_bytes(few))
     out.mkdir(parents=True, exist_ok=True)
     with evaluator.alone():
         if fresh:
@@ -105,7 +106,7 @@ class _Evaluator:
 
     def __init__(
         self,
-        subject: Subject,
+        network: Network,
         images: Dataset,
         settings: EvaluationSettings,
         shard: Shard,
@@ -113,8 +114,8 @@ class _Evaluator:
         show_progress: bool,
         model: str | None,
     ) -> None:
-        self.subject, self.images, self.settings, self.shard, self.out = subject, images, settings, shard, out
-        self.show_progress, self.model = show_progress, model
+        self.network, self.images, self.settings, self.shard, self.out = network, images, settings, shard, out
+        self.show_progress, self.model, self.proofs = show_progress, model, Proofs(network)
         self.attacks = [attack(name) for name in settings.attacks]
         self.mine, self.whole = Results(out, shard.suffix), Results(out)
         self.part = Part(self.mine.part_file, settings, self.batches(shard))
@@ -176,13 +177,13 @@ class _Evaluator:
             for batch in self.part.missing:
                 indices = self.part.batches[batch]
                 few = slice(indices.start, indices.stop)
-                examined = examine(
-                    self.subject, self.images.images[few], self.images.labels[few], indices.start,
+                found = evaluate_batch(
+                    self.proofs, self.images.images[few], self.images.labels[few], indices.start,
                     self.settings.eps, self.settings.method, self.attacks, self.settings.radii,
                     spare=not self.settings.radii and batch > 0,
                 )  # fmt: skip
-                self.check(examined.rows, examined.attacked)
-                self.part.add(batch, Done(examined.rows, examined.seconds))
+                self.check(found.rows, found.attacked)
+                self.part.add(batch, Done(found.rows, found.seconds))
                 bar.advance(len(indices))
 
     def check(self, rows: Sequence[Row], attacked: dict[str, dict[int, Tensor]]) -> None:
@@ -269,14 +270,14 @@ class _Evaluator:
         entries = {"classes": list(self.images.classes), "seconds": times, **more}
         if self.model is not None:
             entries["model"] = self.model
-        if self.subject.domain is not None:
-            entries["domain_sha256"] = self.subject.domain
+        if self.network.domain is not None:
+            entries["domain_sha256"] = self.network.domain
         return place.write(rows, self.settings.as_json() | counted | entries)
 
     def make_gallery(self, rows: Sequence[Row]) -> Gallery | None:
         """The gallery of the whole; None if there is nothing to show."""
         with busy("searching the smallest perturbations of a few images", self.show_progress):
-            return gallery.make(self.subject, self.images, rows, self.settings.eps)
+            return gallery.make(self.network, self.images, rows, self.settings.eps)
 
     def _what(self) -> str:
         part = "" if self.shard.count == 1 else f" {self.shard}"

@@ -1,7 +1,6 @@
 """Look at a network during its training."""
 
 from collections.abc import Callable
-from typing import cast
 
 import torch
 from torch import Tensor
@@ -26,7 +25,7 @@ def watch(recipe: Recipe) -> Callable[[PixelNet, Tensor, Tensor], dict[str, floa
     @torch.no_grad()
     def look(network: PixelNet, images: Tensor, labels: Tensor) -> dict[str, float]:
         if images.device.type not in PROVED:
-            network, images, labels = cast(PixelNet, on_device(network, "cpu")), images.cpu(), labels.cpu()
+            network, images, labels = on_device(network, "cpu"), images.cpu(), labels.cpu()
         clean = certified = 0
         for start in range(0, len(images), _BATCH):
             x, y = network.from_bytes(images[start : start + _BATCH]), labels[start : start + _BATCH]

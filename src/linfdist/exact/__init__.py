@@ -3,15 +3,14 @@ them a head in float64, with certificates that hold however it is executed.
 """
 
 from .as_floats import as_floats
-from .certificate import ExactCertificate, Undecided, certify
+from .certificate import ExactCertificate, Undecided, certificates
 from .file import FORMATS, load, save
 from .freeze import freeze
 from .head import FrozenHead
 from .network import FrozenLayer, FrozenNet
-from .proof import certify_exact
 from .twin import verify
 
 __all__ = [
-    "FORMATS", "ExactCertificate", "FrozenHead", "FrozenLayer", "FrozenNet", "Undecided", "as_floats", "certify",
-    "certify_exact", "freeze", "load", "save", "verify",
+    "FORMATS", "ExactCertificate", "FrozenHead", "FrozenLayer", "FrozenNet", "Undecided", "as_floats",
+    "certificates", "freeze", "load", "save", "verify",
 ]  # fmt: skip

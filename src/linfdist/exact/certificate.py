@@ -1,5 +1,6 @@
-"""Certificates as data: what a frozen network proves about one image, with nothing rounded before the head."""
+"""What an exact network proves about images, with nothing rounded before the head; and certificates of it as data."""
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -7,7 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..certificates.checks import check_labels
+from ..certificates.chunks import ROWS
+from ..eps import round_down
 from ..errors import LinfdistError
+from ..models.base import Columns
 from ..ops.box import dist_box
 from .bounds import largest
 from .network import FrozenNet, image_sha256
@@ -74,15 +79,12 @@ class Undecided(LinfdistError, ValueError):
         self.image = image
 
 
-def certify(network: FrozenNet, images: Tensor, method: str = "box") -> list[ExactCertificate]:
-    """One certificate for each of the images uint8 (B, C, H, W), all of them in the network's domain.
+def certificates(network: FrozenNet, images: Tensor, method: str = "box") -> list[ExactCertificate]:
+    """Return one certificate for each of the images uint8 (B, C, H, W), all of them in the network's domain.
 
     `Undecided` where a network with a head has no certain class.
     """
-    if method not in METHODS:
-        raise ValueError(f"method = {method!r}: must be one of {', '.join(METHODS)}")
-    if method == "margin" and network.head is not None:
-        raise ValueError("method = 'margin': a network with a head has no such certificate, take method 'box'")
+    _check_method(network, method)
     logits = network(images)
     predictions = logits.argmax(1)
     margins: list[int | None]
@@ -114,6 +116,69 @@ def certify(network: FrozenNet, images: Tensor, method: str = "box") -> list[Exa
         )
         for image, prediction, margin, whole in zip(images, predictions.tolist(), margins, levels.tolist(), strict=True)
     ]
+
+
+def _check_method(network: FrozenNet, method: str) -> None:
+    able = METHODS if network.head is None else ("box",)
+    if method not in able:
+        raise ValueError(f"method = {method!r}: this exact network is certified by {' or '.join(able)}")
+
+
+class ExactProver:
+    """The proofs of an exact network, for `linfdist.certify`.
+
+    They are about all images of the network's domain in the closed ball, those between the 8-bit levels included. Radii
+    are on the 0–1 intensity scale, rounded down to float64. Boxes know whole levels only, so a radius may be one level
+    less than the one that `certified` speaks of, but never below eps where that is certified.
+    """
+
+    def __init__(self, network: FrozenNet, method: str) -> None:
+        _check_method(network, method)
+        self.network, self.method = network, method
+
+    def __call__(self, x: Tensor, eps: Fraction | Tensor | None, y: Tensor | None, radii: bool) -> Columns:
+        """Prove what `linfdist.certify` says of 8-bit images, uint8 (B, C, H, W)."""
+        if isinstance(eps, Tensor):
+            raise TypeError("eps as a tensor, one number per pixel, is for float networks only")
+        self.network.check_images(x)
+        if y is not None:
+            check_labels(self.network.classes, y, len(x))
+        parts = [self._prove(few, eps, radii) for few in x.split(ROWS)]
+        prediction, radius, certified, margin = (torch.cat(column) for column in zip(*parts, strict=True))
+        if y is not None:
+            certified = certified & (prediction == y.to(torch.int64))
+        return prediction, radius, None if eps is None else certified, None if self.network.head is not None else margin
+
+    def _prove(self, x: Tensor, eps: Fraction | None, radii: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Prove it of a few images; certified means nothing if there is no eps, nor the margin if there is a head."""
+        network, logits = self.network, self.network(x)
+        prediction = logits.argmax(1)
+        certified, radius = torch.zeros_like(prediction, dtype=torch.bool), torch.zeros(len(x), dtype=torch.float64)
+        margin, levels = radius, torch.zeros_like(prediction)
+        if network.head is None:
+            gap = gaps(logits)
+            levels = margin_levels(gap, network.steps)
+            margin = radius = torch.tensor([_open(each, network.steps) for each in gap.tolist()], dtype=torch.float64)
+            certified = certified_at(network, logits, eps) if eps is not None else certified
+        if self.method == "box":
+            if eps is not None:
+                rest = (~certified).nonzero()[:, 0]
+                certified[rest] = box_certified_at(network, x[rest], prediction[rest], eps)
+            if radii:
+                proved = box_levels(network, x, prediction, levels).tolist()
+                proved = [round_down(Fraction(each, 255)) for each in proved]
+                radius = torch.maximum(radius, torch.tensor(proved, dtype=torch.float64))
+        if eps is not None:
+            radius = torch.where(certified, radius.clamp(min=min(1.0, round_down(eps))), radius)
+        return prediction, radius, certified, margin
+
+
+def _open(gap: int, steps: int) -> float:
+    """Return a float radius just below gap / (2 steps) levels, where the margin ends; 1 at most.
+
+    It is below the rounded size of an attack of that many levels, too, which may succeed.
+    """
+    return min(1.0, max(0.0, math.nextafter(round_down(Fraction(gap, 255 * 2 * steps)), 0.0)))
 
 
 def gaps(logits: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..certificates.images import read_for
 from ..files import MOST_BYTES
-from .certificate import ExactCertificate, Undecided, certify
+from .certificate import ExactCertificate, Undecided, certificates
 from .network import FrozenNet
 from .twin import unique
 
@@ -19,7 +19,7 @@ def certificates_of_files(
     """Certify image files; ValueError names one that has no certain class, or is outside the network's domain."""
     images = read_for(network, paths)
     try:
-        return certify(network, images, method)
+        return certificates(network, images, method)
     except Undecided as error:
         raise ValueError(f"{os.fspath(paths[error.image])}: {error}") from None
 

@@ -1,14 +1,18 @@
 """Frozen networks: dist nets in integers, from 8-bit pixels to logits, or to the features of a head in float64."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..models import Network, PixelNet
+from ..models.base import Proves
 from ..ops import exact as kernels
 from .bounds import BYTE, INT16, INT32, largest, reach, rows
 from .head import FrozenHead
@@ -104,7 +108,7 @@ class FrozenLayer:
 
 
 @dataclass(frozen=True, eq=False)
-class FrozenNet:
+class FrozenNet(Network):
     """A network in integers, from 8-bit pixels to logits, or to the features of a head.
 
     shape: (C, H, W) of its images; stem: from pixels to the inputs of the first layer; lower, upper: uint8 (C, H, W),
@@ -124,6 +128,8 @@ class FrozenNet:
     facts: Mapping[str, Any] = field(default_factory=dict)
     head: FrozenHead | None = None
     count: int = 1
+
+    exact, class_names, resize = True, None, None  # no fields: see `Network`
 
     def __repr__(self) -> str:
         widths = [self.layers[0].weight.shape[1], *(len(layer.bias) for layer in self.layers)]
@@ -181,6 +187,14 @@ class FrozenNet:
         from .file import contents, digest
 
         return digest(*contents(self))
+
+    def checksum(self, file: Path | None = None) -> str:
+        """Return the sha256 that certificates name, too."""
+        return self.sha256
+
+    @property
+    def device(self) -> torch.device:
+        return self.lower.device
 
     @cached_property
     def whole_cube(self) -> bool:
@@ -253,8 +267,30 @@ class FrozenNet:
         return self._floored == torch.uint8
 
     def from_bytes(self, images: Tensor) -> Tensor:
-        """Turn 8-bit images into what the network takes: they stay as they are."""
         return images
+
+    def predict(self, x: Tensor) -> Tensor:
+        return self(x).argmax(1)
+
+    def prover(self, method: str) -> Proves:
+        """Return what proves by integers, about all images of the domain, those between the 8-bit levels included."""
+        from .certificate import ExactProver
+
+        return ExactProver(self, method)
+
+    @cached_property
+    def floats(self) -> PixelNet:
+        from .as_floats import as_floats
+
+        return as_floats(self)
+
+    def to_pixels(self, x: Tensor) -> Tensor:
+        return x / 255
+
+    def nearest(self, pixels: Tensor, x: Tensor, eps: Sequence[Fraction]) -> Tensor:
+        levels = torch.tensor([int(255 * each) for each in eps], dtype=torch.int32)[:, None, None, None]
+        tried = (pixels.double() * 255).round().int().clamp(x.int() - levels, x.int() + levels)
+        return tried.clamp(self.lower.int(), self.upper.int()).to(torch.uint8)
 
     def check_images(self, images: Tensor) -> None:
         """Raise unless these are images that the network was frozen for."""

@@ -1,6 +1,6 @@
 """Networks from pixels to logits: those of the paper, means of networks, and compositions of one's own layers."""
 
-from .base import PixelNet
+from .base import Network, PixelNet
 from .composed import Composed, as_network
 from .config import from_config
 from .dist_net import ConvDistNetMLP, DistNet, DistNetMLP
@@ -13,6 +13,7 @@ __all__ = [
     "DistNet",
     "DistNetMLP",
     "Mean",
+    "Network",
     "PixelNet",
     "as_network",
     "from_config",

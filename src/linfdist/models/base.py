@@ -1,22 +1,98 @@
 """The contract of networks: pixels in, a body of Lipschitz layers, a readout, a configuration to build them again."""
 
+import hashlib
+import json
 import math
-from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from fractions import Fraction
 from inspect import signature
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ..data.samples import as_pixels
+from ..files import file_sha256
 from ..nn import Box, CenterCrop, Clip, Contract, Flatten, LipschitzModule, MeanPool, Normalize, Readout, Stack
 from ..nn.clip import check_clip
 from ..nn.mean_pool import check_pool
 
+Columns = tuple[Tensor, Tensor, Tensor | None, Tensor | None]  # of a `Certificate`: prediction, radius, certified, ...
+Proves = Callable[[Tensor, Fraction | Tensor | None, Tensor | None, bool], Columns]  # of x, eps, y, radii
 
-class PixelNet(Contract):
+
+class Network(ABC):
+    """What float and exact networks share, so that nobody above this package asks which kind a network is.
+
+    shape: (C, H, W) of its images. class_names: the classes in words, if known. resize: the side of the squares that
+    photographs were resized to before training, if they were. exact: whether it computes in integers, on 8-bit images.
+
+    Its inputs x are what `from_bytes` gives: pixels of [0, 1] in the network's precision, or bytes if it is exact.
+    """
+
+    shape: tuple[int, int, int]
+    class_names: tuple[str, ...] | None
+    resize: int | None
+    exact: bool = False
+
+    @property
+    @abstractmethod
+    def classes(self) -> int:
+        """How many logits there are."""
+
+    @property
+    @abstractmethod
+    def device(self) -> torch.device:
+        """Where the network computes."""
+
+    @property
+    def domain(self) -> str | None:
+        """The sha256 of the domain that proofs and attacks keep to; None if that is all images of [0, 1]."""
+        return None
+
+    @abstractmethod
+    def checksum(self, file: Path | None = None) -> str:
+        """Return the sha256 by which results name the network; file: where it was loaded from, if it was."""
+
+    @abstractmethod
+    def from_bytes(self, images: Tensor) -> Tensor:
+        """Turn 8-bit images (B, C, H, W) into inputs."""
+
+    @abstractmethod
+    def check_images(self, x: Tensor) -> None:
+        """Raise TypeError or ValueError unless the network takes these inputs."""
+
+    @abstractmethod
+    def __call__(self, x: Tensor) -> Tensor:
+        """Compute the logits (B, classes)."""
+
+    @abstractmethod
+    def predict(self, x: Tensor) -> Tensor:
+        """Return the classes (B,) int64; the first of those that tie."""
+
+    @abstractmethod
+    def prover(self, method: str) -> Proves | None:
+        """Return what proves by a method, if the network brings proofs of its own; None for the proofs of layers."""
+
+    @property
+    @abstractmethod
+    def floats(self) -> "PixelNet":
+        """The network in floating point whose gradients attacks follow: itself, unless it is exact."""
+
+    @abstractmethod
+    def to_pixels(self, x: Tensor) -> Tensor:
+        """Turn inputs into pixels of [0, 1], which `floats` takes."""
+
+    @abstractmethod
+    def nearest(self, pixels: Tensor, x: Tensor, eps: Sequence[Fraction]) -> Tensor:
+        """Return the inputs of the domain nearest to `pixels` that are within eps, one or one each, of the inputs x."""
+
+
+class PixelNet(Contract, Network):
     """A network whose first layers crop and normalise, so that it takes pixels of [0, 1] and radii are in pixels.
 
     A network is its `readout` of its `body`, and nothing else: certificates, attacks, counts and exports work through
@@ -29,8 +105,6 @@ class PixelNet(Contract):
     repeatable = True  # what its parts compute, and nothing else
     body: Stack
     config: dict[str, Any]
-    class_names: tuple[str, ...] | None
-    resize: int | None
 
     def __init__(self, shape: tuple[int, int, int], crop: int | None) -> None:
         super().__init__()
@@ -45,8 +119,47 @@ class PixelNet(Contract):
 
     @property
     def classes(self) -> int:
-        """How many logits there are."""
         return self.readout.classes
+
+    @property
+    def device(self) -> torch.device:
+        return self.any_tensor.device
+
+    def checksum(self, file: Path | None = None) -> str:
+        """Return the sha256 of the file; without one, that of the configuration and the weights."""
+        if file is not None:
+            return file_sha256(file)
+        config = self.config or [list(each) for each in self._attributes()]  # it may have none
+        digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode())
+        for name, tensor in sorted(self.state_dict().items()):
+            values = tensor.detach().cpu().contiguous()
+            digest.update(f"{name} {values.dtype} {tuple(values.shape)}".encode())
+            digest.update(values.view(-1).view(torch.uint8).numpy().data if values.numel() else b"")
+        return digest.hexdigest()
+
+    def _attributes(self) -> Iterator[tuple[str, str]]:
+        """Everything that is kept on the modules besides tensors and modules, as text."""
+        for name, module in self.named_modules():
+            yield name, f"{type(module).__module__}.{type(module).__qualname__}"
+            for key, value in sorted(vars(module).items()):
+                if not key.startswith("_") and key != "training":
+                    yield f"{name}.{key}", repr(value)
+
+    def predict(self, x: Tensor) -> Tensor:
+        return self(x).argmax(1)
+
+    def prover(self, method: str) -> Proves | None:
+        return None
+
+    @property
+    def floats(self) -> "PixelNet":
+        return self
+
+    def to_pixels(self, x: Tensor) -> Tensor:
+        return x
+
+    def nearest(self, pixels: Tensor, x: Tensor, eps: Sequence[Fraction]) -> Tensor:
+        return pixels
 
     def forward(self, x: Tensor, p: float | Tensor = math.inf) -> Tensor:
         """Compute the logits (B, classes) of images (B, C, H, W)."""
@@ -100,7 +213,7 @@ class PixelNet(Contract):
             self.train(training)
 
     def from_bytes(self, images: Tensor) -> Tensor:
-        """Turn 8-bit images into the pixels in [0, 1] that the network takes, in its precision and on its device."""
+        """Turn 8-bit images into pixels of [0, 1], in the network's precision and on its device."""
         weight = self.any_tensor
         return as_pixels(images.to(weight.device), weight.dtype)
 

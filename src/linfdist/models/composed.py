@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from ..nn import Box, Contract, DistLinear, Handlers, LipschitzModule, Logits, NearestClass, Readout, Stack
-from .base import PixelNet
+from .base import Network, PixelNet
 
 
 class Composed(PixelNet):
@@ -62,13 +62,13 @@ def narrowed(network: PixelNet) -> PixelNet:
     return found.eval()
 
 
-def as_network(model: object, shape: Sequence[int]) -> PixelNet:
+def as_network(model: object, shape: Sequence[int]) -> Network:
     """Turn what can be certified into a network for images of this shape (C, H, W).
 
     A network is returned as it is. The outputs of a layer, such as a `Stack`, are taken for logits. TypeError for
     everything else: nothing is known of its Lipschitz constant, nor of its rounding.
     """
-    if isinstance(model, PixelNet):
+    if isinstance(model, Network):
         return model
     if isinstance(model, str | os.PathLike):
         raise TypeError(f"{os.fspath(model)!r} is the name of a network: load it first, with linfdist.load")

@@ -16,9 +16,8 @@ from .. import models
 from ..attacks import attack
 from ..data import Dataset
 from ..evaluate import BATCH, Violated, evaluate, summarise, violations
-from ..evaluate.examine import examine
+from ..evaluate.batch import Proofs, evaluate_batch
 from ..evaluate.progress import busy
-from ..evaluate.subject import subject_of
 from ..files import file_sha256, read_header, write_atomically
 from ..machine import in_words
 from ..models import PixelNet
@@ -126,11 +125,11 @@ class Entry:
         Costly proofs are tried after PGD, where that has failed.
         """
         held, rows = self.images.held, []
-        subject = subject_of(network, held.images.shape[1:])
+        proofs = Proofs(network)
         for start in range(0, len(held), BATCH):
             few = slice(start, start + BATCH)
-            rows += examine(
-                subject, held.images[few], held.labels[few], start, self.eps, self.method, [attack("pgd")],
+            rows += evaluate_batch(
+                proofs, held.images[few], held.labels[few], start, self.eps, self.method, [attack("pgd")],
                 radii=False, spare=True,
             ).rows  # fmt: skip
         if found := violations(rows, self.eps):

@@ -3,8 +3,8 @@
 import warnings
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property, singledispatch
-from typing import NamedTuple
+from functools import cached_property
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from torch import Tensor
 from ..certificates.checks import check_network
 from ..eps import round_up
 from ..exact import FrozenNet
-from ..models import PixelNet
+from ..models import Network, PixelNet
 from ..models.folded import Folded, fold_network
 from ..models.rounding import rounding_error
 from ..nn import CenterCrop
@@ -87,7 +87,7 @@ class ReluNet:
         return (images if self.crop is None else CenterCrop(self.crop)(images)).flatten(1).double()
 
 
-def to_relu(model: PixelNet | FrozenNet) -> ReluNet:
+def to_relu(model: Network) -> ReluNet:
     """Write a network of dist layers as a ReLU network that computes the same function.
 
     |x − w| = ReLU(x − w) + ReLU(w − x), and max(a, b) = ReLU(a − b) + ReLU(b) for b >= 0, as all distances are: so a
@@ -101,7 +101,9 @@ def to_relu(model: PixelNet | FrozenNet) -> ReluNet:
     conversion rounds: max(a, b) becomes (a − b) + b, the normalisation goes into the weights, and the sums are taken in
     float64, while the network itself rounds to float32 in every layer. `error` of the result bounds all that.
     """
-    return _to_relu(model)
+    if not isinstance(model, Network):
+        raise TypeError(f"a {type(model).__name__} has no ReLU form: take a network of linfdist.models or an exact one")
+    return _of_integers(cast(FrozenNet, model)) if model.exact else _of_floats(model.floats)
 
 
 def fold_distances(model: PixelNet) -> Folded:
@@ -128,14 +130,8 @@ def neuron_widths(inputs: int) -> list[int]:
     return widths
 
 
-@singledispatch
-def _to_relu(model: object) -> ReluNet:
-    raise TypeError(f"a {type(model).__name__} has no ReLU form: take a network of linfdist.models or an exact one")
-
-
-@_to_relu.register
 @torch.no_grad()
-def _(model: PixelNet) -> ReluNet:
+def _of_floats(model: PixelNet) -> ReluNet:
     check_network(model)
     folded = fold_distances(model)
     layers = [_Layer.dense(layer.weight) for layer in folded.layers]
@@ -152,8 +148,7 @@ def _(model: PixelNet) -> ReluNet:
     return ReluNet(tuple(made), model.shape, folded.crop, 1, round_up(error))
 
 
-@_to_relu.register
-def _(model: FrozenNet) -> ReluNet:
+def _of_integers(model: FrozenNet) -> ReluNet:
     if model.head is not None:
         raise TypeError("an exact network with a head has no ReLU form: its tanh is not piecewise linear")
     _check_distances_alone(model.stem.clip is not None or model.stem.pool is not None or model.count > 1)

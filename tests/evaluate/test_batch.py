@@ -11,8 +11,7 @@ from linfdist.baselines import Plan, ReLUNet, train
 from linfdist.data import load
 from linfdist.eps import parse_eps
 from linfdist.evaluate import violations, watch
-from linfdist.evaluate.examine import examine
-from linfdist.evaluate.subject import FloatSubject
+from linfdist.evaluate.batch import Proofs, evaluate_batch
 from linfdist.models import DistNetMLP
 from linfdist.runs.rows import Row
 
@@ -34,7 +33,7 @@ def head():
 @pytest.mark.parametrize("method", ["box", "margin"])
 def test_what_is_proved(network, test_set, method):
     images, labels = test_set.images[10:110], test_set.labels[10:110]
-    rows = examine(FloatSubject(network), images, labels, 10, EPS, method, []).rows
+    rows = evaluate_batch(Proofs(network), images, labels, 10, EPS, method, []).rows
     assert [row.index for row in rows] == list(range(10, 110))
     assert [row.label for row in rows] == labels.tolist()
     proof = certify(network, images.float() / 255, EPS, labels, method=method)
@@ -51,11 +50,11 @@ def test_what_is_proved(network, test_set, method):
 def test_what_is_attacked(network, test_set):
     """Errors are not; the others have what the attack found, image by image."""
     attack = attacks.attack("pgd")
-    examined = examine(FloatSubject(network), test_set.images, test_set.labels, 0, EPS, "margin", [attack])
+    found = evaluate_batch(Proofs(network), test_set.images, test_set.labels, 0, EPS, "margin", [attack])
     x, y = test_set.images.float() / 255, test_set.labels
     broken = 0
-    for row, image, label in zip(examined.rows, x, y, strict=True):
-        attacked = examined.attacked["pgd"].get(row.index)
+    for row, image, label in zip(found.rows, x, y, strict=True):
+        attacked = found.attacked["pgd"].get(row.index)
         assert (attacked is None) == (row.attacks == {}) == (row.prediction != row.label)
         if attacked is None:
             continue
@@ -66,12 +65,12 @@ def test_what_is_attacked(network, test_set):
         assert Fraction(result.size) <= parse_eps(EPS)
         broken += result.broken
     assert 0 < broken < len(y)
-    assert examined.seconds.keys() == {"certify", "pgd"}
-    assert violations(examined.rows, EPS) == []
+    assert found.seconds.keys() == {"certify", "pgd"}
+    assert violations(found.rows, EPS) == []
 
 
 def test_rows_do_not_depend_on_the_batch(network, test_set):
-    images, labels, subject = test_set.images[:40], test_set.labels[:40], FloatSubject(network)
+    images, labels, proofs = test_set.images[:40], test_set.labels[:40], Proofs(network)
 
     def rows(size):
         parts = [slice(start, start + size) for start in range(0, 40, size)]
@@ -79,7 +78,7 @@ def test_rows_do_not_depend_on_the_batch(network, test_set):
         return [
             row
             for few in parts
-            for row in examine(subject, images[few], labels[few], few.start, EPS, "box", [attack]).rows
+            for row in evaluate_batch(proofs, images[few], labels[few], few.start, EPS, "box", [attack]).rows
         ]
 
     assert rows(40) == rows(17) == rows(3)
@@ -93,14 +92,14 @@ def test_costly_proofs_are_spared_where_they_cannot_matter(test_set):
     train(net, data.images, data.labels, "ibp", Plan(eps=0.05, epochs=6, warm_up=1, ramp=3, lr=0.01, batch_size=64))
     images, labels, asked = test_set.images[:150], test_set.labels[:150], []
 
-    class Asked(FloatSubject):
-        def prove(self, images, labels, eps, method, radii):
+    class Asked(Proofs):
+        def __call__(self, images, labels, eps, method, radii):
             asked.append((method, len(images)))
-            return super().prove(images, labels, eps, method, radii)
+            return super().__call__(images, labels, eps, method, radii)
 
     attack = [attacks.attack("pgd")]
     spared, full = (
-        examine(Asked(net), images, labels, 0, "0.04", "crown-ibp,crown", attack, radii=False, spare=spare).rows
+        evaluate_batch(Asked(net), images, labels, 0, "0.04", "crown-ibp,crown", attack, radii=False, spare=spare).rows
         for spare in (True, False)
     )
     assert [row.certified for row in spared] == [row.certified for row in full]
@@ -117,7 +116,7 @@ def test_a_head_has_the_better_of_two_proofs(head, test_set):
     images = test_set.images[:60]
     x = images.float() / 255
     labels = head(x).argmax(1)  # so that certificates are not lost to errors
-    rows = examine(FloatSubject(head), images, labels, 0, "0.01", "box", []).rows
+    rows = evaluate_batch(Proofs(head), images, labels, 0, "0.01", "box", []).rows
     box, margin = (certify(head, x, "0.01", labels, method=method) for method in ("box", "margin"))
     assert [row.radius for row in rows] == torch.maximum(box.radius, margin.radius).tolist()
     assert [row.certified for row in rows] == (box.certified | margin.certified).tolist()
