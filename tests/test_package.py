@@ -30,7 +30,7 @@ HOUSE = """
 | `baselines` | `training` `bounds` `models` `nn` `ops` |
 | `theory` | `export` `exact` `certificates` `models` `nn` `ops` |
 | `report` | nothing: it reads rows, never networks |
-| `evaluate` | `exact` `certificates` `attacks` `models` |
+| `evaluate` | `certificates` `attacks` `models` |
 | `export` | `exact` `certificates` `models` `nn` |
 | `exact` | `certificates` `bounds` `models` `nn` `ops` |
 | `certificates` | `bounds` `models` `nn` `machine` |

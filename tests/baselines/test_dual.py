@@ -13,7 +13,7 @@ from linfdist.bounds import LinearBounds
 from linfdist.bounds.forms import Forms
 from linfdist.bounds.interval import ball, boxes, nonlinear
 from linfdist.bounds.training import Bounds
-from linfdist.certificates.prover import CONTAINED
+from linfdist.certificates.methods import contained
 from linfdist.nn import Box
 
 from .nets import cnn, inside, mlp, pixels, trained
@@ -131,7 +131,7 @@ def test_a_verifier_starts_with_parallel_lines_and_learns_better_duals():
 def test_what_they_train_is_certified(method, way):
     net, x, y = trained(method, lr=1e-2)
     assert (net(x).argmax(1) == y).float().mean() > 0.8
-    assert way in (*method.certified_by, *CONTAINED["crown"])
+    assert way in (*method.certified_by, *contained("crown"))
     assert ld.certify(net, x, "0.1", y, method=way, radii=False).certified.float().mean() > 0.35
     assert not ld.certify(net, x, "0.1", y, method="box", radii=False).certified.any()  # intervals are not enough
 

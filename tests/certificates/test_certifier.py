@@ -122,7 +122,7 @@ def test_what_is_refused_when_it_is_made():
         ld.Certifier(random_net(0), "magic")
     with pytest.raises(TypeError, match="does not know its images"):
         ld.Certifier(Stack(Flatten(), DistLinear(9, 4)).eval())
-    with pytest.raises(TypeError, match="'mnist-0.3' is the name of a network: load it first"):
+    with pytest.raises(TypeError, match=r"'mnist-0\.3' is the name of a network: load it first"):
         ld.Certifier("mnist-0.3")
     with pytest.raises(TypeError, match="cannot be certified"):
         ld.Certifier(nn.Linear(3, 3), shape=(1, 1, 3))

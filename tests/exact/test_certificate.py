@@ -77,7 +77,7 @@ def test_a_tie_proves_nothing():
 
 
 def test_unknown_methods_are_refused(trained):
-    with pytest.raises(ValueError, match="method = 'milp': .* certified by margin or box"):
+    with pytest.raises(ValueError, match=r"method = 'milp': .* certified by margin or box"):
         exact.certificates(trained.frozen, trained.images[:1], "milp")
 
 

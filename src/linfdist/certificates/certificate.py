@@ -19,8 +19,8 @@ from ..models import Network, as_network
 from ..models.base import Proves
 from .checks import check_plain
 from .device import on_device
-from .prover import METHODS as METHODS
-from .prover import check_method, prover_of
+from .methods import check_method
+from .prover import prover_of
 
 COLUMNS = ("prediction", "radius", "certified", "margin_radius")  # the tensors of a certificate
 Samples = Tensor | NDArray[Any]

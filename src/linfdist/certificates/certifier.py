@@ -11,7 +11,8 @@ from ..models import Network, as_network
 from .certificate import Certificate, Radius, Samples, as_asked, proved, where_certified
 from .checks import check_plain
 from .device import copy_of, on_device, tensors_of
-from .prover import check_method, prover_of
+from .methods import check_method
+from .prover import prover_of
 
 
 class Certifier:

@@ -1,46 +1,28 @@
 """What proves: a network, a method, and all that depends on these two alone, computed once."""
 
-from collections.abc import Callable
 from fractions import Fraction
 from typing import cast
 
 import torch
 from torch import Tensor
 
-from ..bounds import LinearBounds, ZonotopeBounds, proofs
+from ..bounds import proofs
 from ..eps import round_down, round_up
 from ..models import Network, PixelNet
 from ..models.base import Columns, Proves
 from ..models.composed import narrowed
 from ..models.rounding import flush_error, rounding_error
 from ..nn.base import Contract
-from .box import BoxProof, MarginBounds, MarginProof
+from .box import BoxProof
 from .checks import check_eps, check_images, check_labels, check_network, check_process
 from .chunks import rows_at_once
 from .device import check_device
 from .margin import FeatureMargin, LogitMargin
-from .proof import Proof, largest_of
+from .methods import METHODS
+from .proof import Proof
 from .radius import largest_proved
 
-METHODS = ("margin", "box", "crown-ibp", "crown", "fast-lin", "zonotope", "milp")
-AFTER_BOX: dict[str, Callable[[PixelNet], list[MarginBounds]]] = {  # what is tried after the box
-    "crown-ibp": lambda network: [LinearBounds(network, False)],
-    "crown": lambda network: [LinearBounds(network, False), LinearBounds(network, True)],
-    "fast-lin": lambda network: [LinearBounds(network, True, parallel=True)],
-    "zonotope": lambda network: [ZonotopeBounds(network)],
-}
-CONTAINED: dict[str, set[str]] = {  # methods whose proofs another one tries as well
-    "box": {"margin"},
-    **{name: {"margin", "box"} for name in (*AFTER_BOX, "milp")},
-    "crown": {"margin", "box", "crown-ibp"},
-}
 TOGETHER = 8  # boxes fill one vector, and cost as much as one box wherever each weight is used once for an image
-
-
-def check_method(method: str) -> None:
-    """Raise ValueError for a method that there is not."""
-    if method not in METHODS:
-        raise ValueError(f"method = {method!r}: must be one of {', '.join(METHODS)}")
 
 
 def prover_of(network: Network, method: str, own: bool = False) -> Proves:
@@ -62,17 +44,16 @@ class Prover:
     def __init__(self, network: PixelNet, method: str, own: bool = False) -> None:
         check_network(network)
         check_device(network.any_tensor.device)
-        self.method = method
+        self.method, self.entry = method, METHODS[method]
         self.parts = [module for module in network.modules() if isinstance(module, Contract)]
         self.steep = steep = network.readout.lipschitz
         self.lipschitz, self.error = network.lipschitz, rounding_error(network)  # ValueError if it is not finite
         self.network = narrowed(network) if own else network
-        if method == "milp" and steep is None:
-            raise TypeError(f"method 'milp' is for networks of distances only, not for {type(network).__name__}")
         self.whole = self.lipschitz if steep is None else round_up(Fraction(self.lipschitz) * Fraction(steep))
-        self.bounds = proofs(self.network.readout) if steep is None or method != "margin" else None
-        self.off = flush_error(network, self.error) if method != "margin" else 0.0
-        self.after = AFTER_BOX[method](network) if method in AFTER_BOX else []
+        after = self.entry.after_box
+        self.bounds = None if after is None and steep is not None else proofs(self.network.readout)
+        self.tolerance = 0.0 if after is None else flush_error(network, self.error)
+        self.after = None if after is None else after(network)
         self.rows = rows_at_once(network)
         shared = network.terms() > sum(parameter.numel() for parameter in network.parameters())
         self.together = 1 if shared else TOGETHER
@@ -100,7 +81,7 @@ class Prover:
 
     def _whole(self, eps: Tensor, x: Tensor) -> Tensor:
         """Check a radius for each pixel; return it in float64, of x's shape."""
-        if self.method in ("margin", "milp"):
+        if not self.entry.per_pixel:
             raise ValueError(f"eps as a tensor, one number per pixel, is not for method {self.method!r}: take 'box'")
         check_eps(eps, x)
         return eps.detach().to(x.device, torch.float64).broadcast_to(x.shape)
@@ -115,28 +96,11 @@ class Prover:
             first = FeatureMargin(self.network, x, self.bounds, self.whole, self.error)
         else:
             first = LogitMargin(self.network, x, self.whole, self.error)
-        if self.method == "margin":
+        if self.after is None:
             return [first]
         assert self.bounds is not None
-        box = BoxProof(self.network, x, first.prediction, self.bounds, self.off, self.together)
-        proofs: list[Proof] = [first, box]
-        proofs += [MarginProof(self.network, x, first.prediction, each, self.off) for each in self.after]
-        return [*proofs, MilpProof(self.network, x, first.prediction)] if self.method == "milp" else proofs
-
-
-class MilpProof(Proof):
-    """The exact radius of a tiny network."""
-
-    closed_form = True
-
-    def __init__(self, network: PixelNet, x: Tensor, prediction: Tensor) -> None:
-        from .milp import radii  # its solver is an extra
-
-        super().__init__(prediction, radii(network, x).to(x.device))
-
-    def proves(self, rows: Tensor, eps: Tensor) -> Tensor:
-        radius = self.radius[rows]
-        return (radius > 0) & (radius >= largest_of(eps).clamp(max=1.0))  # a radius of 1 holds all images
+        box = BoxProof(self.network, x, first.prediction, self.bounds, self.tolerance, self.together)
+        return [first, box, *(make(self.network, x, first.prediction, self.tolerance) for make in self.after)]
 
 
 def _certify(proofs: list[Proof], eps: Fraction | Tensor | None, radii: bool) -> tuple[Tensor, ...]:

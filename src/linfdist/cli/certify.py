@@ -15,6 +15,7 @@ from linfdist import data
 from linfdist import exact as frozen
 from linfdist.certificates import METHODS
 from linfdist.certificates.images import CertifiedImage, certify_files
+from linfdist.certificates.methods import in_words
 from linfdist.eps import down
 from linfdist.exact.images import certificates_of_files
 from linfdist.files import check_apart, check_writable, write_atomically
@@ -38,8 +39,7 @@ def certify(
         str,
         typer.Option(
             metavar="|".join(METHODS),
-            help="margin: fastest; box: never weaker; crown-ibp, crown, fast-lin, zonotope: tighter, ReLU networks "
-            "only; milp: exact, tiny plain networks only.",
+            help=in_words(),
         ),
     ] = "box",
     json_file: Annotated[

@@ -11,7 +11,7 @@ from rich.table import Table
 from linfdist import data
 from linfdist.attacks import ATTACKS
 from linfdist.eps import down, nearest, parse_eps, share, up
-from linfdist.evaluate import BATCH, METHODS, Evaluation, Shard, parse_attacks
+from linfdist.evaluate import BATCH, Evaluation, Shard, for_data_sets, parse_attacks
 from linfdist.evaluate import evaluate as run
 from linfdist.machine import AUTO
 from linfdist.training.distributed import is_first
@@ -35,7 +35,7 @@ def evaluate(
         ),
     ] = None,
     method: Annotated[
-        str, typer.Option(metavar="|".join(METHODS), help="How radii are proved, or several with commas.")
+        str, typer.Option(metavar="|".join(for_data_sets()), help="How radii are proved, or several with commas.")
     ] = "box",
     dataset: Annotated[
         str | None,

@@ -2,17 +2,17 @@
 
 from ..runs.rows import summarise, violations
 from .run import Evaluation, evaluate
-from .settings import BATCH, METHODS, Shard, parse_attacks, parse_methods
+from .settings import BATCH, Shard, for_data_sets, parse_attacks, parse_methods
 from .violated import Violated
 from .watch import watch
 
 __all__ = [
     "BATCH",
-    "METHODS",
     "Evaluation",
     "Shard",
     "Violated",
     "evaluate",
+    "for_data_sets",
     "parse_attacks",
     "parse_methods",
     "summarise",

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from ..attacks import Attack
-from ..certificates import Certificate, Certifier
-from ..certificates.prover import AFTER_BOX, CONTAINED
+from ..certificates import METHODS, Certificate, Certifier
+from ..certificates.methods import contained
 from ..eps import Eps
 from ..models import Network
 from ..runs.rows import Attempt, Row
@@ -107,12 +107,12 @@ def attempt(network: Network, attack: Attack, images: Tensor, labels: Tensor, ep
 
 def quick_part(method: str) -> str:
     """Return the part of a method that is quick, tried on every image; the method itself if all of it is."""
-    return "box" if any(each in AFTER_BOX for each in parse_methods(method)) else method
+    return "box" if any(METHODS[each].costly for each in parse_methods(method)) else method
 
 
 def strongest(methods: Sequence[str]) -> list[str]:
     """Return the methods that are not contained in another: what "crown" tries begins with all that "box" does."""
-    return [name for name in dict.fromkeys(methods) if not any(name in CONTAINED.get(other, ()) for other in methods)]
+    return [name for name in dict.fromkeys(methods) if not any(name in contained(other) for other in methods)]
 
 
 def best_of(proofs: Sequence[Certificate]) -> Certificate:

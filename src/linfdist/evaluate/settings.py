@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from .. import certificates
 from ..attacks import ATTACKS
+from ..certificates import METHODS
 from ..data import Dataset
 from ..eps import parse_eps
 
-METHODS = tuple(each for each in certificates.METHODS if each != "milp")  # it is too slow for a data set
 BATCH = 256
 _UNSAID: dict[str, Any] = {"device": "cpu", "radii": True}  # what files do not mention
 
@@ -126,9 +125,14 @@ def _show(value: Any) -> str:
     return "none" if value is None else str(value)
 
 
-def parse_methods(text: str, known: Sequence[str] = METHODS) -> tuple[str, ...]:
+def for_data_sets() -> list[str]:
+    """List the methods of proof that are fast enough for a data set."""
+    return [name for name, method in METHODS.items() if method.data_sets]
+
+
+def parse_methods(text: str) -> tuple[str, ...]:
     """The methods of proof that a text names, such as `box`, or several with commas: `crown,fast-lin`."""
-    names = tuple(name.strip() for name in text.split(","))
+    names, known = tuple(name.strip() for name in text.split(",")), for_data_sets()
     for name in names:
         if name not in known:
             raise ValueError(f"method = {name!r}: must be one of {', '.join(known)}, or several with commas")

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..certificates import METHODS
 from ..certificates.checks import check_labels
 from ..certificates.chunks import ROWS
 from ..eps import round_down
@@ -18,7 +19,6 @@ from .bounds import largest
 from .network import FrozenNet, image_sha256
 
 FORMAT = "linfdist-certificate-1"
-METHODS = ("margin", "box")
 PARTS = (
     1024  # of a step of the pixels' grid: how finely the ends of boxes are looked at before layers round them outwards
 )
@@ -119,7 +119,7 @@ def certificates(network: FrozenNet, images: Tensor, method: str = "box") -> lis
 
 
 def _check_method(network: FrozenNet, method: str) -> None:
-    able = METHODS if network.head is None else ("box",)
+    able = [name for name, each in METHODS.items() if each.integers and (name != "margin" or network.head is None)]
     if method not in able:
         raise ValueError(f"method = {method!r}: this exact network is certified by {' or '.join(able)}")
 
