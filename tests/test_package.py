@@ -42,7 +42,7 @@ HOUSE = """
 | `machine` | `ops` |
 | `ops` | only the leaf `errors` |
 | `runs` | `recipes` `files` `eps` |
-| `recipes` | `files` `eps` `errors` |
+| `recipes` | `data` `files` `eps` `errors` |
 | `data` | `files` `errors` |
 | `files` | nothing |
 | `eps` | nothing |

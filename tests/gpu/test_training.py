@@ -66,7 +66,7 @@ def test_the_training_is_that_of_the_cpu(device, name):
 def test_a_run_changes_places(device, first, digits, tmp_path):
     """What was begun on one device goes on on another, and its files are those of the CPU."""
     places = ("cpu", device) if first else (device, "cpu")
-    recipe, out = runs.tiny(average=0.9), tmp_path / "run"
+    recipe, out = runs.tiny(), tmp_path / "run"
 
     def stop(*_):
         raise KeyboardInterrupt

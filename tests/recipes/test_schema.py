@@ -4,9 +4,7 @@ from fractions import Fraction
 import pytest
 from pydantic import ValidationError
 
-from linfdist import data
 from linfdist.recipes import Recipe, RecipeError, load, override, setting
-from linfdist.recipes.schema import IMAGE_SIZES
 
 HINGE = {
     "name": "mine",
@@ -228,7 +226,3 @@ def test_lists_are_read_from_text_and_written_back():
     ]:
         with pytest.raises(RecipeError, match=value):
             recipe.override(changes)
-
-
-def test_recipes_know_the_data_sets():
-    assert {name: min(data.info(name).shape[1:]) for name in data.NAMES} == IMAGE_SIZES

@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 from linfdist import data
-from linfdist.training import checkpoint, distributed, loop, objective, same, trainer
+from linfdist.training import distributed, loop, objective, trainer
 
 from .runs import tiny
 
@@ -104,12 +104,12 @@ def main(folder: Path, source: Path) -> dict[str, list[str]]:
     def set_in_second(module, name, value) -> Callable[[int], dict]:
         return lambda rank: setattr(module, name, value) or {} if rank == 1 else {}
 
-    def fewer_visits(rank: int) -> dict:
+    def selective(rank: int) -> dict:
         return {"recipe": tiny(epochs=3, safe_share=0.2, lost_share=0.2)}
 
     def save_fails(rank: int) -> dict:
         if rank == 0:
-            checkpoint.save = disk_full
+            loop.save_checkpoint = disk_full
         return {}
 
     (folder / "file").write_text("no folder")
@@ -122,13 +122,13 @@ def main(folder: Path, source: Path) -> dict[str, list[str]]:
         "stop": (4, "stopped", stop), "resume": (4, "stopped", None),
         "stop four": (4, "fewer", stop), "resume two": (2, "fewer", None),
         "kill": (2, "killed", kill), "after kill": (2, "killed", None),
-        "visits": (1, "visits", fewer_visits), "visits of two": (2, "visits of two", fewer_visits),
-        "stop visits": (2, "visits stopped", lambda rank: {**at_step(25, {1}, interrupt)(rank), **fewer_visits(rank)}),
-        "resume visits": (2, "visits stopped", fewer_visits),
+        "sampling": (1, "sampling", selective), "sampling of two": (2, "sampling of two", selective),
+        "stop sampling": (2, "sampling stopped", lambda rank: {**at_step(25, {1}, interrupt)(rank), **selective(rank)}),
+        "resume sampling": (2, "sampling stopped", selective),
         "nan": (2, "nan", nan),
         "data": (2, "data", second(data_dir=folder / "file")),
         "recipe": (2, "recipe", second(recipe=tiny(epochs=1, width=16))),
-        "version": (2, "version", set_in_second(same, "_version", lambda: "9.9")),
+        "version": (2, "version", set_in_second(distributed, "_version", lambda: "9.9")),
         "images": (2, "images", other_images),
         "folder": (2, "here", second(out=folder / "there")),
         "finished there": (2, "elsewhere", second(out=folder / "two")),

@@ -46,14 +46,14 @@ def test_they_are_the_training_of_one(jobs, processes):
     assert files(jobs / processes) == FINISHED
 
 
-def test_all_hear_who_is_to_be_visited(jobs):
-    torch.testing.assert_close(tensors(jobs / "visits of two"), tensors(jobs / "visits"), rtol=0, atol=1e-6)
-    losses = [[row["loss"] for row in metrics(jobs / name)] for name in ("visits", "visits of two")]
+def test_all_ranks_draw_the_same_images(jobs):
+    torch.testing.assert_close(tensors(jobs / "sampling of two"), tensors(jobs / "sampling"), rtol=0, atol=1e-6)
+    losses = [[row["loss"] for row in metrics(jobs / name)] for name in ("sampling", "sampling of two")]
     assert losses[1] == pytest.approx(losses[0], rel=1e-6)
 
 
 @pytest.mark.parametrize(
-    ("way", "to"), [("again", "four"), ("stopped", "four"), ("killed", "two"), ("visits stopped", "visits of two")]
+    ("way", "to"), [("again", "four"), ("stopped", "four"), ("killed", "two"), ("sampling stopped", "sampling of two")]
 )
 def test_same_bits(jobs, way, to):
     """Sums over processes have one order, whatever was bundled with what before and after a stop."""

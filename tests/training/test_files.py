@@ -200,15 +200,12 @@ def test_loading_leaves_no_trace_of_the_file(tmp_path):
 
 
 def test_seconds_continue_over_resumptions(tmp_path):
-    """Also over those of version 0.1, whose rows began at 0 again."""
     path = tmp_path / "metrics.jsonl"
-    rows = [
-        {"step": step, "epoch": step, "seconds": seconds}
-        for step, seconds in ((1, 60.0), (2, 100.0), (3, 30.0), (4, 9.0))
-    ]
+    seconds = ((1, 60.0), (2, 100.0), (3, 130.0), (4, 140.0))
+    rows = [{"step": step, "epoch": step, "seconds": each, "cpu_seconds": 2 * each} for step, each in seconds]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     metrics = Metrics(path, 3)
-    assert metrics.seconds == 130.0
-    metrics.add({"step": 5, "epoch": 5, "seconds": metrics.seconds + 104.0})
+    assert (metrics.seconds, metrics.cpu_seconds) == (130.0, 260.0)
+    metrics.add({"step": 5, "epoch": 5, "seconds": metrics.seconds + 104.0, "cpu_seconds": 400.0})
     assert [json.loads(line)["seconds"] for line in path.read_text().splitlines()] == [60.0, 100.0, 130.0, 234.0]
     assert Run(tmp_path).seconds == 234.0

@@ -111,41 +111,12 @@ def test_an_exception_anywhere_leaves_a_run_that_resumes(finished, digits, tmp_p
     assert [{**row, "clean": 1.0} for row in metrics(out)] == [{**row, "clean": 1.0} for row in metrics(finished)]
 
 
-def test_resume_takes_up_the_mean_of_the_weights(digits, tmp_path):
-    recipe = tiny(average=0.9)
-    whole = train(recipe, tmp_path / "whole", data_dir=digits, quiet=True)
-    with pytest.raises(ZeroDivisionError):
-        train(
-            recipe,
-            tmp_path / "run",
-            data_dir=digits,
-            quiet=True,
-            evaluate=stop_after(3, lambda: 1 / 0),
-            checkpoint_seconds=0,
-        )
-    train(recipe, tmp_path / "run", data_dir=digits, quiet=True, resume=True)
-    assert same_bits(tensors(tmp_path / "run"), tensors(whole))
-
-
-def test_epochs_measure_the_mean_that_is_kept(digits, tmp_path):
-    seen = []
-
-    def evaluate(network, images, labels):
-        seen.append({name: tensor.clone() for name, tensor in network.state_dict().items()})
-        return {}
-
-    with_mean = train(tiny(average=0.9), tmp_path / "with", data_dir=digits, quiet=True, evaluate=evaluate)
-    without = train(tiny(), tmp_path / "without", data_dir=digits, quiet=True)
-    assert same_bits(tensors(with_mean), seen[-1])
-    assert not same_bits(tensors(with_mean), tensors(without))
-
-
 def test_a_run_from_before_a_recipe_had_all_its_keys_resumes(finished, digits, tmp_path):
     out = tmp_path / "run"
     with pytest.raises(ZeroDivisionError):
         train(tiny(), out, data_dir=digits, quiet=True, evaluate=stop_after(2, lambda: 1 / 0), checkpoint_seconds=0)
     recipe = json.loads((out / "recipe.json").read_text())
-    assert recipe.pop("average") == 0
+    assert recipe.pop("warp_share") == 1
     (out / "recipe.json").write_text(json.dumps(recipe))
     train(tiny(), out, data_dir=digits, quiet=True, resume=True)
     assert same_bits(tensors(out), tensors(finished))

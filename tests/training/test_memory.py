@@ -49,7 +49,7 @@ def test_same_bits_as_a_run_with_a_folder(finished, digits_set, digits, tmp_path
     as_floats = ld.train(tiny(), digits_set.images.float() / 255, digits_set.labels.numpy())
     assert same_bits(state(as_floats), tensors(finished))
 
-    recipe = tiny(average=0.9, pad=1, holdout=100, decay="lp", weight_decay=0.01)
+    recipe = tiny(pad=1, holdout=100, decay="lp", weight_decay=0.01)
     run = train(recipe, tmp_path / "run", data_dir=digits, quiet=True)
     assert same_bits(state(ld.train(recipe, digits_set)), tensors(run))
 

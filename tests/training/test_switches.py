@@ -124,32 +124,6 @@ def test_batches(make):
         assert torch.equal(my_labels, labels[rank::2])
 
 
-def test_average_is_the_running_mean_over_e3(make):
-    run = make(average=0.75)
-    mean = None
-    for step in range(18, 30):  # the last epochs: p becomes infinite on the way
-        state = one_step(run, step)[3]
-        now = run.network.state_dict()
-        if math.isinf(state.p):
-            mean = {k: v.clone() if mean is None else 0.75 * mean[k] + 0.25 * v for k, v in now.items()}
-    last = {name: tensor.clone() for name, tensor in run.network.state_dict().items()}
-    run.average.apply()
-    assert mean is not None
-    for name, tensor in run.network.state_dict().items():
-        torch.testing.assert_close(tensor, mean[name])
-    assert set(weights(run)) - {"scaled_ce.scale"} <= {
-        f"network.{k}" for k in differing(last, run.network.state_dict())
-    }
-
-
-def test_without_average_the_last_weights_stay(make):
-    run = make()
-    one_step(run, 29)
-    before = {name: tensor.clone() for name, tensor in run.network.state_dict().items()}
-    run.average.apply()
-    assert not differing(before, run.network.state_dict())
-
-
 def test_start_from_a_network(make, finished):
     run = make(width=12, depth=3, start=str(finished))
     assert not differing(run.network.state_dict(), load(finished).state_dict())
@@ -163,14 +137,6 @@ def test_start_from_a_smaller_network(make, finished, larger, most):
     pixels = torch.rand(7, 1, 8, 8)
     with torch.no_grad():
         torch.testing.assert_close(run.network.eval()(pixels), load(finished)(pixels), atol=most, rtol=0)
-
-
-def test_start_noise_is_added_to_what_is_grown(make, finished):
-    sizes = {"width": 24, "depth": 3, "start": str(finished)}
-    quiet, noisy = make(**sizes).network.state_dict(), make(**sizes, start_noise=0.1).network.state_dict()
-    name = next(name for name in quiet if name.endswith("weight"))
-    assert torch.equal(quiet[name][:12], noisy[name][:12])
-    assert float((quiet[name][12:] - noisy[name][12:]).std()) == pytest.approx(0.1, rel=0.2)
 
 
 def test_start_gets_the_head_of_the_recipe(make, finished):

@@ -1,7 +1,11 @@
-"""The schema of a recipe: every choice of a training run, with its type, limits and meaning."""
+"""The schema of a recipe: every choice of a training run, with its type, limits and meaning.
 
-import re
+To add a loss, declare it in `DECLARED`, give its keys a field in `Recipe`, and write its class in
+`linfdist.training.losses`.
+"""
+
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Literal
@@ -17,22 +21,68 @@ from pydantic import (
     model_validator,
 )
 
-from linfdist.eps import parse_eps
-
-from .losses import DECLARED, ENDINGS, KEYS
+from ..data import NAMES, info
+from ..eps import parse_eps
 from .problems import RecipeError, closest, explain, unknown_key
 
-IMAGE_SIZES = {"mnist": 28, "fashion": 28, "cifar10": 32, "tinyimagenet": 64, "digits": 8}
 PHASES = ("e1", "e2", "e3", "e4")  # numbers of epochs, one after the other
 CONV_DEPTH = 6  # Table 8: five convolutions and one fully connected dist layer
 
 
+Ending = Literal["plain", "head"]
+
+ENDINGS: dict[str, Ending] = {"dist_net": "plain", "dist_net_mlp": "head", "conv_dist_net_mlp": "head"}
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """A value that grows linearly from 0 to a key's, over e1."""
+
+    key: str
+
+
+@dataclass(frozen=True)
+class Geometric:
+    """A value that stays at one key's over e1, and moves geometrically to another's over e2."""
+
+    start: str
+    end: str
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """The declaration of one loss."""
+
+    ending: Ending  # what the network must end in
+    required: tuple[str, ...]  # keys that the loss cannot do without; their default in the schema is none
+    optional: tuple[str, ...] = ()  # keys that it reads as well; they have defaults
+    schedule: Mapping[str, WarmUp | Geometric] = field(default_factory=dict)  # what it is given at each step, by name
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """All keys that the loss reads."""
+        return self.required + self.optional
+
+
+DECLARED: dict[str, Declaration] = {
+    "hinge": Declaration("plain", required=("threshold",), optional=("hinge_mean_weight", "safe_share")),
+    "ibp": Declaration("head", required=("kappa", "eps_train"), schedule={"eps_train": WarmUp("eps_train")}),
+    "ibp_hinge": Declaration("head", required=("eps_train",), schedule={"eps_train": WarmUp("eps_train")}),
+    "scaled_ce": Declaration(
+        "plain",
+        required=("threshold", "ce_start", "ce_end"),
+        optional=("scale_start", "safe_share", "lost_share"),
+        schedule={"ce_weight": Geometric("ce_start", "ce_end")},
+    ),
+}
+KEYS = tuple(dict.fromkeys(key for loss in DECLARED.values() for key in loss.keys))  # of any loss
+
+
 def _data(text: str) -> str:
-    if text not in IMAGE_SIZES and not ("/" in text or "\\" in text or text.startswith((".", "~"))):
+    if text not in NAMES and not ("/" in text or "\\" in text or text.startswith((".", "~"))):
         if Path(text).is_dir():
             return f"./{text}"  # written so that it is a folder wherever the recipe is read again
-        names = ", ".join(IMAGE_SIZES)
-        raise ValueError(f"must be one of {names}, or a folder such as ./images{closest(text, IMAGE_SIZES)}")
+        raise ValueError(f"must be one of {', '.join(NAMES)}, or a folder such as ./images{closest(text, NAMES)}")
     return text
 
 
@@ -53,16 +103,20 @@ def _listed(value: object) -> object:
     return [part.strip() for part in value.strip("[] ").split(",") if part.strip()] if isinstance(value, str) else value
 
 
-def _named(value: object, between: str = ",") -> object:
-    """Names with commas between them, as on a command line, as a list; between: what separates them, as a pattern."""
+def _named(value: object) -> object:
+    """Names with commas between them, as on a command line, as a list."""
     if not isinstance(value, str):
         return value
-    return [part.strip("'\" ") for part in re.split(between, value.strip("[] ")) if part.strip("'\" ")]
+    return [part.strip("'\" ") for part in value.strip("[] ").split(",") if part.strip("'\" ")]
 
 
-def _views(value: object) -> object:
-    """Names of views as a list; a comma before a number is part of a name, as in shift:1,0."""
-    return _named(value, r",(?!\s*[-0-9])")
+def _one_of(known: Mapping[str, object]) -> AfterValidator:
+    def check(text: str) -> str:
+        if text not in known:
+            raise ValueError(f"must be one of {', '.join(known)}{closest(text, known)}")
+        return text
+
+    return AfterValidator(check)
 
 
 def _ends(ends: list[float]) -> list[float]:
@@ -76,7 +130,7 @@ Whole = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
-VisitShare = Annotated[float, Field(ge=0.01, le=1)]  # 0 would be images that nobody ever sees again
+DrawShare = Annotated[float, Field(ge=0.01, le=1)]  # an image with probability 0 would never be seen again
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -89,7 +143,7 @@ class Recipe(BaseModel):
     source: str = Field(min_length=1, description="where the numbers come from")
 
     data: Annotated[str, AfterValidator(_data)] = Field(
-        description="mnist, fashion, cifar10, tinyimagenet, digits, or a folder of images (class/image.png)"
+        description=f"{', '.join(NAMES)}, or a folder of images (class/image.png)"
     )
     resize: Whole | None = Field(
         None, description="side of the squares that the images of a folder are cut and resized to; none: as they are"
@@ -97,7 +151,7 @@ class Recipe(BaseModel):
     eps: Radius = Field(description='exact radius to certify, such as "0.3" or "8/255"')
     holdout: int = Field(0, ge=0, description="training images held out for making choices")
 
-    model: Literal["dist_net", "dist_net_mlp", "conv_dist_net_mlp"] = Field(
+    model: Annotated[str, _one_of(ENDINGS)] = Field(
         description="plain net, net with an MLP head (Table 5), convolutional net with an MLP head (Table 8)"
     )
     width: Whole = Field(
@@ -115,11 +169,6 @@ class Recipe(BaseModel):
     identity_init: bool = Field(True, description="whether hidden layers start near the identity map (C0 = -10)")
     mean_shift: bool = Field(True, description="subtract the batch mean after each hidden layer; false: learn a bias")
 
-    views: Annotated[list[str], BeforeValidator(_views)] = Field(
-        [],
-        description="views of an image that the trained network's logits are averaged over, such as same,mirror or "
-        "same,shift:1,0,shift:-1,0 (one row down, one up); empty: the image alone",
-    )
     mean_with: Annotated[list[str], BeforeValidator(_named)] = Field(
         [], description="trained networks (zoo names, runs or files) that the result is the mean with"
     )
@@ -127,9 +176,6 @@ class Recipe(BaseModel):
         None,
         min_length=1,
         description="network to start from (zoo name, run or file), grown if it is smaller; none: fresh weights",
-    )
-    start_noise: NotNegative = Field(
-        0.0, description="standard deviation of the noise on layers and neurons that `start` is grown by"
     )
 
     pad: int = Field(0, ge=0, description="pixels of padding before the random crops of training")
@@ -152,7 +198,7 @@ class Recipe(BaseModel):
     slide: NotNegative = Field(0.0, description="largest slide of them along each side, in pixels, whole or not")
     warp_share: Share = Field(1.0, description="share of the images that are turned, stretched and slid")
 
-    loss: Literal["hinge", "ibp", "ibp_hinge", "scaled_ce"] = Field(
+    loss: Annotated[str, _one_of(DECLARED)] = Field(
         description="hinge: multi-class; ibp, ibp_hinge: cross-entropy or clipped hinge of the worst case by IBP (nets "
         "with a head); scaled_ce: clipped hinge + scaled cross-entropy"
     )
@@ -176,13 +222,13 @@ class Recipe(BaseModel):
         None, description="t during e4, the margin aimed at in the worst case (hinge, scaled_ce)"
     )
 
-    safe_share: VisitShare = Field(
+    safe_share: DrawShare = Field(
         1.0,
-        description="share that a pass over the images visits of those that lead by 1.2 thresholds or more, after e1 "
+        description="probability that a pass draws an image whose margin is 1.2 thresholds or more, after e1 "
         "(hinge, scaled_ce)",
     )
-    lost_share: VisitShare = Field(
-        1.0, description="the same of those that trail by half a threshold or more (scaled_ce)"
+    lost_share: DrawShare = Field(
+        1.0, description="the same for images whose margin is minus half a threshold or less (scaled_ce)"
     )
 
     batch_size: Whole = Field(512, description="images per update, over all processes")
@@ -217,9 +263,6 @@ class Recipe(BaseModel):
     lr_schedule: Literal["cosine_after_e1", "cosine"] = Field(
         "cosine_after_e1", description="constant during e1, then cosine to 0; or cosine over all epochs"
     )
-    average: Beta = Field(
-        0.0, description="decay of a running mean of the weights over e3, which is the result; 0: no mean"
-    )
     seed: int = Field(0, ge=0, lt=2**63, description="seed of initialisation, data order and augmentation")
 
     @property
@@ -239,20 +282,17 @@ class Recipe(BaseModel):
         value: str | float | None = getattr(self, key)
         return float(self.fraction(key)) if value is None or isinstance(value, str) else value
 
-    def idle(self) -> dict[str, str]:
+    def unused_keys(self) -> dict[str, str]:
         """Return the keys that have no effect in this recipe, each with the reason."""
         reasons = {
             "pool": (self.model == "conv_dist_net_mlp", "model = 'conv_dist_net_mlp' looks at the pixels"),
             "per_class": (ENDINGS[self.model] != "plain", f"model = {self.model!r} has a head instead"),
             "head": (ENDINGS[self.model] != "head", f"model = {self.model!r} has no head"),
-            "views": (self.views == ["same"], "the image alone is what a network sees without it"),
-            "start_noise": (self.start is None, "there is no start"),
             "pad_mode": (self.pad == 0, "pad = 0"),
             "pad_share": (self.pad == 0 and self.crop is None, "pad = 0"),
             "warp_share": (self.turn == self.stretch == self.slide == 0, "turn, stretch and slide are 0"),
-            "resize": (self.data in IMAGE_SIZES, f"all images of {self.data} have one size; it is for folders"),
+            "resize": (self.data in NAMES, f"all images of {self.data} have one size; it is for folders"),
             "weight_decay": (self.decay == "none", "decay = 'none'"),
-            "average": (self.e3 + self.e4 == 0, "e3 = 0"),
             "box_threshold": (self.e4 == 0, "e4 = 0"),
             "box_lr": (self.e4 == 0, "e4 = 0"),
             "p_start": (not self.smooth, "smooth = false"),
@@ -315,7 +355,8 @@ class Recipe(BaseModel):
             problems.append(f"depth = {self.depth}: must be at least 2 for model = 'dist_net', its last layer included")
         if self.model == "conv_dist_net_mlp" and self.depth != CONV_DEPTH:
             problems.append(f"depth = {self.depth}: must be {CONV_DEPTH} for model = 'conv_dist_net_mlp' (Table 8)")
-        if size := IMAGE_SIZES.get(self.data):
+        if self.data in NAMES:
+            size = min(info(self.data).shape[1:])
             problems += self._size_problems(size, f"the size of the images of {self.data}")
         return problems
 
@@ -346,8 +387,8 @@ def build(values: Mapping[str, object], where: str = "", *, given: Mapping[str, 
         recipe = Recipe.model_validate(dict(values), strict=not text)
     except ValidationError as error:
         raise RecipeError(explain(error, Recipe), where) from None
-    idle = recipe.idle()
-    problems = [f"{key} = {given[key]!r}: has no effect here, because {idle[key]}" for key in given if key in idle]
+    unused = recipe.unused_keys()
+    problems = [f"{key} = {given[key]!r}: has no effect here, because {unused[key]}" for key in given if key in unused]
     if problems:
         raise RecipeError(problems, where)
     return recipe

@@ -1,9 +1,14 @@
-"""Write a recipe out in full, as a file that `load` reads again."""
+"""Write recipes: in full, as a file that `load` reads again, or as a command with what differs from the package's."""
 
 import json
+import shlex
+from typing import Any
 
+from .loader import load
+from .problems import RecipeError
 from .schema import Recipe
 
+_LABELS = {"name", "source"}
 _SECTIONS = {
     "source": "",
     "model": "network",
@@ -17,7 +22,7 @@ _SECTIONS = {
 def to_toml(recipe: Recipe) -> str:
     """Return every key that has an effect, with its meaning as a comment; the name is a comment too."""
     lines = [f"# {recipe.name}"]
-    silent = {"name", *recipe.idle()}
+    silent = {"name", *recipe.unused_keys()}
     for key, field in Recipe.model_fields.items():
         if _SECTIONS.get(key):
             lines += ["", f"# {_SECTIONS[key]}"]
@@ -34,3 +39,31 @@ def written(value: str | bool | int | float) -> str:
     if isinstance(value, float):
         return f"{value:.0f}" if value.is_integer() and abs(value) < 1e15 else repr(value)
     return json.dumps(value, ensure_ascii=False)  # TOML's text, whole numbers and booleans are written as in JSON
+
+
+def changes(recipe: Recipe) -> dict[str, Any]:
+    """Return the settings that differ from the package's recipe of that name; all settings, if there is none."""
+    try:
+        original = load(recipe.name).model_dump()
+    except RecipeError:
+        original = {}
+    values = recipe.model_dump()
+    return {key: value for key, value in values.items() if key not in _LABELS and original.get(key) != value}
+
+
+def setting(key: str, value: Any) -> str:
+    """Return a setting as `--set` takes it."""
+    text = value if isinstance(value, str) else "none" if value is None else written(value)
+    return f"{key}={text}"
+
+
+def command(recipe: Recipe) -> str:
+    """Return the command that trains with this recipe, even if its namesake in the package has changed since.
+
+    RecipeError if there is no namesake: then training needs the recipe's own file.
+    """
+    load(recipe.name)
+    unused = recipe.unused_keys()  # what has no effect would be refused, unless it is to be removed
+    needed = ((key, value) for key, value in changes(recipe).items() if value is None or key not in unused)
+    given = (shlex.quote(setting(key, value)) for key, value in needed)
+    return " ".join(["linfdist train", recipe.name, *(f"--set {each}" for each in given)])

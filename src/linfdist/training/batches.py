@@ -1,6 +1,6 @@
 """The order and augmentation of the data: a resumed run sees the same batches, for they follow from the seed and step.
 
-With fewer visits of some images they follow from what was learned of these, too, which is kept in checkpoints.
+If some images are drawn less often, the order follows from their margins, too, which checkpoints hold.
 """
 
 import hashlib
@@ -15,9 +15,64 @@ from ..data.samples import as_pixels
 from ..data.warp import Warp
 from ..recipes import Recipe
 from .distributed import Workers
-from .visits import Visits
 
 ORDER, CROPS, WARPS = range(3)  # streams of random numbers
+SAFE = 1.2  # thresholds: beyond this margin the hinge has zero gradient, with some room to spare
+LOST = -0.5  # thresholds: below this margin the clipped hinge has zero gradient, too
+
+
+class Sampler:
+    """The order of the images of an epoch, which may draw images less often whose loss has no gradient at the time.
+
+    safe_share, lost_share: the probability that a pass over the images draws one whose margin was beyond SAFE, or below
+    LOST, when it was last seen; all others are always drawn. An epoch has as many draws as there are images, so it has
+    several passes if some are left out.
+    """
+
+    def __init__(self, count: int, safe_share: float = 1.0, lost_share: float = 1.0) -> None:
+        self.count, self.safe_share, self.lost_share = count, safe_share, lost_share
+        self.selective = safe_share < 1 or lost_share < 1
+        self.margins = torch.full((count,), 0.5, dtype=torch.float32)  # not seen yet: neither safe nor lost
+        self.order = torch.empty(0, dtype=torch.int64)  # of the epoch that goes on
+
+    def begin_epoch(self, length: int, all_images: bool, generator: torch.Generator) -> None:
+        """Draw the next `length` images: fresh permutations one after the other, without those that are left out."""
+        share = torch.ones(self.count, dtype=torch.float32)
+        share[self.margins >= SAFE] = self.safe_share
+        share[self.margins <= LOST] = self.lost_share
+        passes, found = [], 0
+        while found < length:
+            drawn = torch.randperm(self.count, generator=generator)
+            if self.selective and not all_images:
+                drawn = drawn[torch.rand(self.count, generator=generator, dtype=torch.float32) < share[drawn]]
+            passes.append(drawn)
+            found += len(drawn)
+        self.order = torch.cat(passes)[:length]
+
+    def record(self, first: int, margins: Tensor) -> None:
+        """Keep the margins, in thresholds, of the images from place `first` of the order on."""
+        order = self.order[first : first + len(margins)]
+        self.margins.numpy()[order.numpy()] = margins.numpy()  # NumPy promises that of two draws the last one counts
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return what a resumed training needs: nothing if the order follows from the seed alone."""
+        return {"margins": self.margins, "order": self.order} if self.selective else {}
+
+    def load_state_dict(self, tensors: Mapping[str, Tensor], length: int, path: Path) -> None:
+        """Resume from what `state_dict` gave; length: of the order; path: where it came from, for error messages."""
+        own = self.state_dict()
+        if wrong := sorted(own.keys() ^ tensors.keys()):
+            raise ValueError(
+                f"{path} does not fit this run: tensors of the sampler are missing or unknown: {', '.join(wrong)}"
+            )
+        if not own:
+            return
+        margins, order = tensors["margins"], tensors["order"]
+        fits = margins.shape == (self.count,) and margins.dtype == torch.float32 and not margins.isnan().any()
+        drawn = order.dtype == torch.int64 and order.shape == (length,)
+        if not fits or not drawn or (order < 0).any() or (order >= self.count).any():
+            raise ValueError(f"{path} does not fit this run: its sampler is not one of {self.count} images")
+        self.margins, self.order = margins.clone(), order.clone()
 
 
 class Batches:
@@ -25,8 +80,8 @@ class Batches:
 
     taken: the numbers of the images to train on; by default all.
 
-    Each epoch is a fresh permutation; the images that do not fill a batch are left out of it. If the recipe wants fewer
-    visits of some images, an epoch after e1 has several permutations: see `Visits`. Only the images of one batch are
+    Each epoch is a fresh permutation; the images that do not fill a batch are left out of it. If the recipe draws
+    some images less often, an epoch after e1 has several permutations: see `Sampler`. Only the images of one batch are
     ever copied: a data set that is mapped from a file may be larger than the memory.
     """
 
@@ -44,8 +99,8 @@ class Batches:
         self.augmentation = Augment(recipe.pad, recipe.pad_mode, recipe.flip, recipe.crop, recipe.pad_share)
         self.warp = Warp(recipe.turn, recipe.stretch, recipe.slide, recipe.warp_share)
         self.steps_per_epoch = len(taken) // recipe.batch_size
-        self.visits = Visits(len(taken), **_shares(recipe))
-        self._epoch = -1  # whose order `visits` has
+        self.sampler = Sampler(len(taken), **_shares(recipe))
+        self._epoch = -1  # whose order `sampler` has
         self._ready: dict[int, tuple[Tensor, Tensor]] = {}
 
     def at(self, step: int) -> tuple[Tensor, Tensor]:
@@ -55,8 +110,8 @@ class Batches:
 
     def prepare(self, step: int) -> None:
         """Make a batch before it is asked for: while a GPU computes, the CPU has time for that."""
-        if self.visits.chooses and step % self.steps_per_epoch == 0:
-            return  # its order follows from leads that are not known yet
+        if self.sampler.selective and step % self.steps_per_epoch == 0:
+            return  # its order follows from margins that are not known yet
         if self.workers.device.type != "cpu":
             self._ready = {step: self._make(step)}
 
@@ -65,11 +120,13 @@ class Batches:
         size, device = self.recipe.batch_size, self.workers.device
         if epoch != self._epoch:
             self._epoch = epoch
-            everyone = epoch < self.recipe.e1
-            self.visits.begin_epoch(self.steps_per_epoch * size, everyone, _generator(self.recipe.seed, ORDER, epoch))
+            all_images = epoch < self.recipe.e1
+            self.sampler.begin_epoch(
+                self.steps_per_epoch * size, all_images, _generator(self.recipe.seed, ORDER, epoch)
+            )
         mine = slice(self.workers.rank, None, self.workers.world)
-        index = self.taken[self.visits.order[position * size : (position + 1) * size][mine]]
-        shape = (size, *self.images.shape[1:])  # choices are drawn for the whole batch, of which others have the rest
+        index = self.taken[self.sampler.order[position * size : (position + 1) * size][mine]]
+        shape = (size, *self.images.shape[1:])  # choices are drawn for the global batch; each rank takes its slice
         choices = draw(self.augmentation, shape, _generator(self.recipe.seed, CROPS, step))[mine]
         images, labels = send(self.images[index], device), send(self.labels[index], device)
         pixels = as_pixels(choices.apply(images))
@@ -77,24 +134,24 @@ class Batches:
             pixels = self.warp.apply(pixels, self.warp.draw(size, _generator(self.recipe.seed, WARPS, step))[mine])
         return pixels, labels
 
-    def learn(self, step: int, leads: Tensor) -> None:
-        """Keep how far this process's images of batch `step` led, in thresholds; all processes hear of all."""
+    def record(self, step: int, margins: Tensor) -> None:
+        """Keep the margins of this process's images of batch `step`, in thresholds; all processes hear of all."""
         size = self.recipe.batch_size
-        whole = torch.zeros(size, dtype=torch.float32, device=leads.device)
-        whole[self.workers.rank :: self.workers.world] = leads
-        self.visits.learn(step % self.steps_per_epoch * size, self.workers.sum_tensor(whole).cpu())
+        whole = torch.zeros(size, dtype=torch.float32, device=margins.device)
+        whole[self.workers.rank :: self.workers.world] = margins
+        self.sampler.record(step % self.steps_per_epoch * size, self.workers.sum_tensor(whole).cpu())
 
-    def load_visits(self, tensors: Mapping[str, Tensor], step: int, path: Path) -> None:
-        """Resume before batch `step` with what `visits.state_dict` gave; path: where it came from."""
+    def load_sampler(self, tensors: Mapping[str, Tensor], step: int, path: Path) -> None:
+        """Resume before batch `step` with what `sampler.state_dict` gave; path: where it came from."""
         length = self.steps_per_epoch * self.recipe.batch_size if step else 0
-        self.visits.load_state_dict(tensors, length, path)
-        if self.visits.chooses:
+        self.sampler.load_state_dict(tensors, length, path)
+        if self.sampler.selective:
             self._epoch = -1 if step % self.steps_per_epoch == 0 else step // self.steps_per_epoch
 
 
 def _shares(recipe: Recipe) -> dict[str, float]:
-    """The recipe's shares of visits, without those that its loss has no use for."""
-    return {key: getattr(recipe, key) for key in ("safe_share", "lost_share") if key not in recipe.idle()}
+    """Return the recipe's sampling probabilities, without those that its loss does not use."""
+    return {key: getattr(recipe, key) for key in ("safe_share", "lost_share") if key not in recipe.unused_keys()}
 
 
 def _generator(seed: int, stream: int, counter: int) -> torch.Generator:

@@ -1,5 +1,7 @@
-"""Training with one process, or with the many that `torchrun` starts."""
+"""Training with one process, or with the many that `torchrun` starts, and what all of these must have in common."""
 
+import hashlib
+import json
 import os
 import re
 import socket
@@ -8,6 +10,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,7 +21,12 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from .. import machine
+from ..data import Dataset
+from ..data.samples import spread_out
 from ..errors import LinfdistError
+from ..ops.backends import native
+from ..ops.select import pick_backend
+from ..recipes import Recipe
 
 FORESEEN = (LinfdistError, ImportError, MemoryError, OSError, TypeError, ValueError)  # what a user can cause
 
@@ -24,6 +34,8 @@ FRESH_STORE = (
     "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in the environment of every launcher: "
     "else processes that are started again may look for one another where those before them were"
 )
+
+SAMPLE = 256  # images that are compared; all labels are
 
 
 class LostWorker(LinfdistError, RuntimeError):
@@ -195,3 +207,46 @@ def workers(device: str | torch.device = machine.AUTO, timeout: timedelta = time
         raise
     finally:
         torch.distributed.destroy_process_group()
+
+
+def same_code(device: torch.device) -> dict[str, str]:
+    """Return what computes here. Engines that round differently would let the weights of the processes drift apart."""
+    probe = torch.empty(0, device=device)
+    backend = pick_backend(probe, probe)
+    return {
+        "the version of linfdist": f"{_version()} (code {_digest_of_code()[:12]})",
+        "the version of torch": torch.__version__,
+        "the engine": f"native {native.isa()}" if backend is native else backend.name,
+    }
+
+
+def same_recipe(recipe: Recipe, but: set[str]) -> dict[str, str]:
+    """Return every key of the recipe, as JSON, but for some."""
+    values = json.loads(recipe.model_dump_json())
+    return {f"{key} of the recipe": json.dumps(value) for key, value in values.items() if key not in but}
+
+
+def same_images(dataset: Dataset) -> dict[str, str]:
+    """Return what tells two sets of images apart, without reading all of them."""
+    chosen = spread_out(SAMPLE, len(dataset))
+    digest = hashlib.sha256(dataset.labels.contiguous().numpy().data)
+    digest.update(dataset.images[chosen].contiguous().numpy().data)
+    shape = "×".join(map(str, dataset.images.shape))
+    return {"the training set": f"{shape}, {len(dataset.classes)} classes, sha256 {digest.hexdigest()[:12]}"}
+
+
+@cache
+def _digest_of_code() -> str:
+    """The sha256 of the package's Python files: an editable checkout has one version for many states."""
+    root = Path(__file__).parent.parent
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _version() -> str:
+    try:
+        return version("linfdist")
+    except PackageNotFoundError:
+        return "unknown"

@@ -19,10 +19,18 @@ from ..files import remove_leftovers, write_atomically
 from ..models import PixelNet, save
 from ..recipes import Recipe
 from ..runs.folder import CHECKPOINT, METRICS, MODEL, RECIPE
-from . import checkpoint
-from .distributed import FRESH_STORE, LostWorker, Workers, meets_where_it_met_before, without_advice, workers
-from .progress import Metrics, Reporter
-from .same import same_code, same_images, same_recipe
+from .distributed import (
+    FRESH_STORE,
+    LostWorker,
+    Workers,
+    meets_where_it_met_before,
+    same_code,
+    same_images,
+    same_recipe,
+    without_advice,
+    workers,
+)
+from .progress import Metrics, Reporter, has_checkpoint, load_checkpoint, save_checkpoint
 from .schedule import State
 from .trainer import Diverged, Sums, Trainer
 
@@ -96,7 +104,7 @@ def _finished_before(recipe: Recipe, out: Path, me: Workers, resume: bool) -> bo
         )
         me.check_same(same_recipe(recipe, NOT_COMPARED), "Give all of them the same recipe and settings")
     with me.together():
-        finished, begun = (out / MODEL).exists(), checkpoint.is_there(out / CHECKPOINT)
+        finished, begun = (out / MODEL).exists(), has_checkpoint(out / CHECKPOINT)
         holds = "a finished run" if finished else "an unfinished run" if begun else "no run yet"
         if not resume and finished:
             raise FileExistsError(f"{out} holds a finished run: choose another folder, or remove it")
@@ -112,7 +120,7 @@ def _finished_before(recipe: Recipe, out: Path, me: Workers, resume: bool) -> bo
             _same_recipe(recipe, out)
     me.check_same({f"what {out} holds": holds}, "It must be a folder that all of them share")
     if finished and me.first:
-        (out / CHECKPOINT).unlink(missing_ok=True)  # killed after the model, before these
+        (out / CHECKPOINT).unlink(missing_ok=True)  # left behind by a run that was killed after it saved the model
         remove_leftovers(out / MODEL)
     return finished
 
@@ -129,14 +137,14 @@ class _Run:
             me.check_same(same_images(train_set), "Give all machines the same data")
         with me.together():
             info, self.classes = data.info(recipe.data, recipe.resize), train_set.classes
-            self.trainer = Trainer(recipe, train_set, info, me, resumed=checkpoint.is_there(out / CHECKPOINT))
+            self.trainer = Trainer(recipe, train_set, info, me, resumed=has_checkpoint(out / CHECKPOINT))
 
     def restore_or_start(self) -> None:
         """Resume from the last checkpoint if there is one, else begin the folder."""
         path, trainer, me = self.out / CHECKPOINT, self.trainer, self.me
         with me.together():
-            if checkpoint.is_there(path):
-                before = checkpoint.load(path, trainer)
+            if has_checkpoint(path):
+                before = load_checkpoint(path, trainer)
                 if before != me.world:
                     change = f"processes: {before} before, {me.world} from step {trainer.done} on"
                     self.notes.append(f"{change}; the training is the same up to rounding, but not bit for bit")
@@ -156,7 +164,7 @@ class _Run:
         self.trainer.check_weights()  # a bad checkpoint must not replace a good one
         with self.me.together():
             if self.me.first:
-                checkpoint.save(self.out / CHECKPOINT, self.trainer)
+                save_checkpoint(self.out / CHECKPOINT, self.trainer)
 
     def go(self, quiet: bool, tensorboard: bool, evaluate: Evaluate | None, checkpoint_seconds: float) -> None:
         """Do all remaining steps, then write the finished model."""
@@ -174,11 +182,10 @@ class _Run:
         try:
             with _stop_requests() as stop:
                 while not trainer.finished:
-                    state = trainer.state
                     loss = trainer.step()
-                    reporter.step(trainer.done, _describe(state, loss, trainer.sums))
+                    reporter.step(trainer.done, _describe(trainer.last, loss, trainer.sums))
                     if trainer.epoch_ended:
-                        row = self.end_epoch(state, reporter, evaluate, time.monotonic() - started)
+                        row = self.end_epoch(reporter, evaluate, time.monotonic() - started)
                         row["cpu_seconds"] = (time.process_time() - busy) * self.me.world
                         with self.me.together():
                             if metrics is not None:
@@ -208,12 +215,12 @@ class _Run:
                 save(network, self.out / MODEL, {"recipe": recipe.name})
                 (self.out / CHECKPOINT).unlink(missing_ok=True)
 
-    def end_epoch(self, state: State, reporter: Reporter, evaluate: Evaluate | None, seconds: float) -> dict[str, Any]:
-        """Return the row of the epoch that ends here; `state` is that of its last step."""
+    def end_epoch(self, reporter: Reporter, evaluate: Evaluate | None, seconds: float) -> dict[str, Any]:
+        """Return the row of the epoch that ends here."""
         progress = self.trainer.end_epoch()
         row: dict[str, Any] = {
             "step": progress.step, "epoch": progress.epoch, "p": None if math.isinf(progress.p) else progress.p,
-            "lr": progress.lr, "eps_train": 0.0, **state.loss, "loss": progress.loss,
+            "lr": progress.lr, "eps_train": 0.0, **self.trainer.last.loss, "loss": progress.loss,
             "train_accuracy": progress.train_accuracy, "images_per_second": reporter.rate(progress.step),
             "seconds": seconds,
         }  # fmt: skip
@@ -237,7 +244,7 @@ class _Run:
         if len(images) >= self.me.world > 1:
             mine = slice(self.me.rank, None, self.me.world)
             images, labels = images[mine], labels[mine]
-        with self.me.together(), self.trainer.average.applied():  # what is measured is what will be kept
+        with self.me.together():
             means = evaluate(result, images.to(self.me.device), labels.to(self.me.device))
         if self.me.world == 1:
             return means

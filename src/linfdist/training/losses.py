@@ -1,7 +1,7 @@
 """The losses, as formulas of logits z (B, M) and labels y (B,), and as classes that recipes choose by name.
 
 Recipes give thresholds and radii in pixels. A network is L = 1/std-Lipschitz in pixels, so the classes multiply them by
-L before they meet logits or features. What a recipe must know of a loss is declared in `linfdist.recipes.losses`.
+L before they meet logits or features. What a recipe must know of a loss is declared in `linfdist.recipes.schema`.
 """
 
 import math
@@ -26,8 +26,8 @@ def shortfalls(z: Tensor, y: Tensor, threshold: float) -> Tensor:
     return m.scatter(1, y[:, None], 0.0)
 
 
-def leads(z: Tensor, y: Tensor) -> Tensor:
-    """Return how far the label is ahead of the best other class; negative if it is behind. (B,)"""
+def margins(z: Tensor, y: Tensor) -> Tensor:
+    """Return the margin of the label over the best other class; negative if the image is misclassified. (B,)"""
     others = z.scatter(1, y[:, None], -math.inf)
     return z.gather(1, y[:, None])[:, 0] - others.amax(1)
 
@@ -95,8 +95,8 @@ class Loss(nn.Module, ABC):
         """Return the loss of pixels x and labels y at the step's p, and the logits, or bounds, it was taken from."""
 
     def aim(self, state: State) -> float:
-        """Return the lead of the label that the loss aims at: the hinge does not move an image that has it."""
-        raise TypeError(f"{type(self).__name__} aims at no lead")
+        """Return the margin that the loss aims at: beyond it, the hinge has zero gradient."""
+        raise TypeError(f"{type(self).__name__} aims at no margin")
 
 
 class LogitLoss(Loss):

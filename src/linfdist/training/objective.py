@@ -35,7 +35,7 @@ def start_network(recipe: Recipe, info: Info, samples: tuple[Tensor, Tensor]) ->
     if recipe.start is None:
         return network
     try:
-        given = grow(load(find(recipe.start)), network.config, recipe.start_noise, samples)
+        given = grow(load(find(recipe.start)), network.config, samples=samples)
     except (TypeError, ValueError) as error:
         raise ValueError(f"start = {recipe.start!r} cannot become the recipe's network: {error}") from None
     network.load_state_dict(given.state_dict())
@@ -43,14 +43,14 @@ def start_network(recipe: Recipe, info: Info, samples: tuple[Tensor, Tensor]) ->
 
 
 def whole_network(recipe: Recipe, trained: PixelNet) -> PixelNet:
-    """Return what a training results in: the network itself, or the recipe's mean of its views and other networks."""
-    if not recipe.views and not recipe.mean_with:
+    """Return what a training results in: the network itself, or its mean with the recipe's other networks."""
+    if not recipe.mean_with:
         return trained
     try:
         others = [load(find(each)).to(trained.any_tensor.device) for each in recipe.mean_with]
-        return Mean([trained, *others], recipe.views or ["same"])
+        return Mean([trained, *others])
     except (OSError, TypeError, ValueError) as error:
-        raise ValueError(f"views = {recipe.views}, mean_with = {recipe.mean_with}: {error}") from None
+        raise ValueError(f"mean_with = {recipe.mean_with}: {error}") from None
 
 
 class Objective(nn.Module):

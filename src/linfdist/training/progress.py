@@ -1,15 +1,21 @@
-"""The terminal output of a run, and its file of metrics."""
+"""What a run writes while it goes on: its checkpoint, its file of metrics, and lines on the terminal.
+
+A checkpoint is one file, written whole or not at all. It holds the order of the data only if some images are drawn less
+often than others (`Sampler`); otherwise the order follows from the seed.
+"""
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ..files import append, write_atomically
+from ..files import append, excerpt, load_tensors, save_tensors, write_atomically
+from .trainer import Sums, Trainer, no_sums
 
 
 class Metrics:
@@ -20,21 +26,17 @@ class Metrics:
     def __init__(self, path: Path, keep_until_step: int) -> None:
         self.path = path
         kept: list[str] = []
-        self.seconds = before = 0.0  # of training, up to the last row that is kept
-        self.cpu_seconds = 0.0  # of all cores; earlier versions did not count them
+        self.seconds = self.cpu_seconds = 0.0  # of training, and of all its cores, up to the last row that is kept
         if path.exists() and keep_until_step > 0:
             for line in path.read_text(encoding="utf-8").splitlines():
                 try:
                     row = json.loads(line)
                     if row["step"] > keep_until_step:
                         continue
-                    now = float(row["seconds"])
+                    self.seconds, self.cpu_seconds = float(row["seconds"]), float(row["cpu_seconds"])
                 except (ValueError, KeyError, TypeError):
                     break  # cut off while it was written
-                self.seconds += now - before if now >= before else now  # earlier versions began at 0 again
-                before = now
-                self.cpu_seconds = float(row.get("cpu_seconds") or self.seconds)
-                kept.append(json.dumps(row | {"seconds": self.seconds}) + "\n")
+                kept.append(line + "\n")
         write_atomically(path, "".join(kept))
 
     def add(self, row: dict[str, Any]) -> None:
@@ -82,3 +84,40 @@ class Reporter:
         """Remove the bar."""
         if self.bar is not None:
             self.bar.stop()
+
+
+def save_checkpoint(path: Path, trainer: Trainer) -> None:
+    """Write the trainer's tensors, its step, its sums of the epoch so far, and how many processes have made them."""
+    header = {"step": trainer.done, "sums": trainer.sums, "processes": trainer.workers.world}
+    save_tensors(path, trainer.state_dict(), header)
+
+
+def has_checkpoint(path: Path) -> bool:
+    """Whether there is anything of that name: a link that leads nowhere is no leave to start afresh."""
+    return os.path.lexists(path)
+
+
+def load_checkpoint(path: Path, trainer: Trainer) -> int:
+    """Resume the training in `path`; ValueError if it is not a checkpoint of this very run.
+
+    Returns how many processes have written it.
+    """
+    if not path.is_file():
+        raise ValueError(f"{path} is not a checkpoint: it is no file, or a link that leads to none")
+    tensors, header = load_tensors(path)
+    step, sums, processes = header.get("step"), header.get("sums"), header.get("processes")
+    if type(step) is not int or not 0 <= step <= trainer.total or not _are_sums(sums):
+        what = f"step {excerpt(step)} of {trainer.total}, sums {excerpt(sums)}"
+        raise ValueError(f"{path} is not a checkpoint of this run: {what}")
+    if type(processes) is not int or processes < 1:
+        raise ValueError(f"{path} is not a checkpoint of this run: {excerpt(processes)} processes")
+    trainer.load_state(tensors, step, sums, path)
+    return processes
+
+
+def _are_sums(sums: Any) -> TypeGuard[Sums]:
+    if not isinstance(sums, dict) or sums.keys() != no_sums().keys():
+        return False
+    if not all(type(value) in (float, int) for value in sums.values()):
+        return False
+    return 0 <= sums["correct"] <= sums["seen"]

@@ -14,10 +14,9 @@ from ..errors import LinfdistError
 from ..models import PixelNet
 from ..models.saved import load_into
 from ..recipes import Recipe
-from .average import Average
 from .batches import Batches
 from .distributed import Workers
-from .losses import leads
+from .losses import margins
 from .objective import Objective, build_network, start_network, whole_network
 from .optim import DistAdam
 from .schedule import State, state_at, total_steps
@@ -48,12 +47,12 @@ class Progress:
 
 
 class Trainer:
-    """Everything that one training holds: network, objective, optimiser, batches and the mean of the weights.
+    """Everything that one training holds: network, objective, optimiser and batches.
 
     dataset: the training images, of which the recipe's `holdout` are set aside. info: what the network is built for.
     resumed: the weights will come from `load_state`, so the recipe's `start` is not read, and may be gone.
-    Initialisation, order and augmentation follow from the recipe's seed and the step alone, but for who is visited less
-    often (`Visits`); torch's own generator is left as it was.
+    Initialisation, order and augmentation follow from the recipe's seed and the step alone, except where some images
+    are drawn less often (`Sampler`); torch's own generator is left as it was.
     """
 
     def __init__(
@@ -77,7 +76,6 @@ class Trainer:
             torch.default_generator.manual_seed(recipe.seed)
             few = (as_pixels(self.trained_on[0]), self.trained_on[1])
             self.network = build_network(recipe, info) if resumed else start_network(recipe, info, few)
-        self.average = Average(self.network, recipe.average)
         self.objective = Objective(recipe, self.network).to(self.workers.device)
         self.result = whole_network(recipe, self.network)  # which shares the weights of the network that is trained
         self.shared: nn.Module = self.objective  # or a wrapper that averages gradients over processes
@@ -91,6 +89,7 @@ class Trainer:
             weight_decay=0.0 if recipe.decay == "none" else recipe.weight_decay,
         )
         self.done = 0  # steps
+        self.last = self.state  # the settings of the last step
         self.sums = no_sums()  # of this epoch so far, over all processes
 
     @property
@@ -110,11 +109,11 @@ class Trainer:
 
     def step(self, state: State | None = None) -> float:
         """Do one step and return its loss. `state`: other settings than the schedule's."""
-        state = state or self.state
+        self.last = state = state or self.state
         x, y = self.batches.at(self.done)
         loss, correct, z = self.differentiate(x, y, state)
-        if self.batches.visits.chooses:
-            self.batches.learn(self.done, leads(z, y) / self.objective.loss.aim(state))
+        if self.batches.sampler.selective:
+            self.batches.record(self.done, margins(z, y) / self.objective.loss.aim(state))
         self.update(state)
         self.done += 1
         self.sums["loss"] += loss * self.recipe.batch_size
@@ -143,25 +142,22 @@ class Trainer:
         return value, int(whole["correct"]), z
 
     def update(self, state: State) -> None:
-        """Move the weights by their gradients, and their mean if the recipe has one and p is infinite."""
+        """Move the weights by their gradients."""
         self.optimiser.step(state.lr, state.p)
-        if self.recipe.average and math.isinf(state.p):
-            self.average.update()
 
     def end_epoch(self) -> Progress:
         """Return the means of the epoch that ends here, and begin a new one."""
         self.check_weights()
         sums, self.sums = self.sums, no_sums()
         seen = max(sums["seen"], 1)
-        last = state_at(self.recipe, self.done - 1, self.batches.steps_per_epoch)
         return Progress(
             step=self.done,
             total=self.total,
             epoch=self.done / self.batches.steps_per_epoch,
             loss=sums["loss"] / seen,
             train_accuracy=100 * sums["correct"] / seen,
-            p=last.p,
-            lr=last.lr,
+            p=self.last.p,
+            lr=self.last.lr,
         )
 
     def run(self, after_epoch: Callable[[Progress], object] | None = None) -> PixelNet:
@@ -175,8 +171,7 @@ class Trainer:
         return self.finish()
 
     def finish(self) -> PixelNet:
-        """Return the result, in eval mode, with the mean of the weights if the recipe has one."""
-        self.average.apply()
+        """Return the result, in eval mode."""
         return self.result.eval()
 
     def check_weights(self) -> None:
@@ -186,33 +181,28 @@ class Trainer:
                 raise self._diverged(f"{name} has values that are not finite after", self.done - 1)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return all tensors that a resumed training needs: weights, moments of Adam, mean of the weights, visits."""
+        """Return all tensors that a resumed training needs: weights, moments of Adam, sampler."""
         parts = {
             "model": self.objective.state_dict(),
             "optimiser": self.optimiser.state_dict(),
-            "average": self.average.means,
-            "visits": self.batches.visits.state_dict(),
+            "sampler": self.batches.sampler.state_dict(),
         }
         return {f"{part}/{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}
 
     def load_state(self, tensors: Mapping[str, Tensor], step: int, sums: Sums, path: Path) -> None:
         """Resume from what `state_dict` gave after `step` steps. `path` is where it came from, for error messages."""
-        parts: dict[str, dict[str, Tensor]] = {"model": {}, "optimiser": {}, "average": {}, "visits": {}}
+        parts: dict[str, dict[str, Tensor]] = {"model": {}, "optimiser": {}, "sampler": {}}
         for name, tensor in tensors.items():
             part, _, rest = name.partition("/")
             if part not in parts:
                 raise ValueError(f"{path} is not a checkpoint: it has a tensor {name!r}")
             parts[part][rest] = tensor
-        self.average.means = {}
-        if parts["average"]:  # through the network, to see that they fit and to be on its device
-            load_into(self.network, parts["average"], path)
-            self.average.means = {name: tensor.clone() for name, tensor in self.network.state_dict().items()}
         load_into(self.objective, parts["model"], path)
         try:
             self.optimiser.load_state_dict(parts["optimiser"], step)
         except ValueError as error:
             raise ValueError(f"{path} does not fit this run: {error}") from None
-        self.batches.load_visits(parts["visits"], step, path)
+        self.batches.load_sampler(parts["sampler"], step, path)
         self.done, self.sums = step, sums
 
     def _diverged(self, what: str, step: int) -> Diverged:

@@ -37,10 +37,10 @@ def test_show_a_mean(invoke, zoo, tmp_path):
     """`zoo show` tells that the network is a mean, and of what."""
     shutil.copy(zoo / "digits-0.1.safetensors", tmp_path)
     values = json.loads((zoo / "digits-0.1.json").read_text())
-    values["recipe"] |= {"mean_with": ["mnist-0.3", "runs/other"], "views": ["same", "mirror"]}
+    values["recipe"] |= {"mean_with": ["mnist-0.3", "runs/other"]}
     (tmp_path / "digits-0.1.json").write_text(json.dumps(values))
     shown = invoke("show", "digits-0.1", "--folder", tmp_path)
-    assert "width 32, mean with mnist-0.3, runs/other, over same, mirror" in " ".join(shown.output.split())
+    assert "width 32, mean with mnist-0.3, runs/other" in " ".join(shown.output.split())
 
 
 @pytest.mark.parametrize("changes", [{"name": "mine"}, {"a key of tomorrow": 1}])

@@ -48,9 +48,9 @@ class Card(_Strict):
 
     @property
     def mean_in_words(self) -> str:
-        """Say what the trained network's logits are averaged with and over, after a comma; nothing if not at all."""
-        others, views = self.recipe.get("mean_with"), self.recipe.get("views")
-        return (f", mean with {', '.join(others)}" if others else "") + (f", over {', '.join(views)}" if views else "")
+        """Say what the trained network's logits are averaged with, after a comma; nothing if not at all."""
+        others = self.recipe.get("mean_with")
+        return f", mean with {', '.join(others)}" if others else ""
 
     @model_validator(mode="after")
     def _fits_together(self) -> "Card":

@@ -1,4 +1,4 @@
-"""Images that the loss does not move are visited less often; whoever is visited follows from the seed and the leads."""
+"""Images whose loss has no gradient are drawn less often; the order follows from the seed and the margins."""
 
 import math
 import os
@@ -10,11 +10,10 @@ import torch
 from linfdist import data, recipes
 from linfdist.files import load_tensors, save_tensors
 from linfdist.training import Interrupted, train
-from linfdist.training.batches import Batches
+from linfdist.training.batches import LOST, SAFE, Batches, Sampler
 from linfdist.training.distributed import Workers
-from linfdist.training.losses import clipped_hinge_loss, leads
+from linfdist.training.losses import clipped_hinge_loss, margins
 from linfdist.training.trainer import Trainer
-from linfdist.training.visits import LOST, SAFE, Visits
 
 from .runs import metrics, same_bits, stop_after, tensors, tiny
 
@@ -25,14 +24,14 @@ def generator(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
-def times(visits, length):
-    visits.begin_epoch(length, False, generator())
-    return torch.bincount(visits.order, minlength=visits.count)
+def times(sampler, length):
+    sampler.begin_epoch(length, False, generator())
+    return torch.bincount(sampler.order, minlength=sampler.count)
 
 
 def test_leads():
     z = torch.tensor([[3.0, 1.0, 2.5], [3.0, 1.0, 2.5], [-math.inf, 0.0, 0.0]])
-    assert leads(z, torch.tensor([0, 1, 2])).tolist() == [0.5, -2.0, 0.0]
+    assert margins(z, torch.tensor([0, 1, 2])).tolist() == [0.5, -2.0, 0.0]
 
 
 def test_who_is_safe_or_lost_has_no_gradient():
@@ -41,52 +40,52 @@ def test_who_is_safe_or_lost_has_no_gradient():
     assert z.grad.any(1).tolist() == [False, False, True]
 
 
-@pytest.mark.parametrize("everyone", [True, False])
-def test_without_shares_an_epoch_is_one_permutation(everyone):
-    visits = Visits(17)
-    visits.begin_epoch(16, everyone, generator(3))
-    assert torch.equal(visits.order, torch.randperm(17, generator=generator(3))[:16])
-    assert visits.state_dict() == {}
+@pytest.mark.parametrize("all_images", [True, False])
+def test_without_shares_an_epoch_is_one_permutation(all_images):
+    sampler = Sampler(17)
+    sampler.begin_epoch(16, all_images, generator(3))
+    assert torch.equal(sampler.order, torch.randperm(17, generator=generator(3))[:16])
+    assert sampler.state_dict() == {}
 
 
 def test_shares():
-    visits = Visits(3000, safe_share=0.2, lost_share=0.5)
-    visits.leads[:1000], visits.leads[1000:2000] = SAFE, LOST
-    visits.leads[2000], visits.leads[2001] = SAFE - 1e-6, LOST + 1e-6
-    counted = times(visits, 170_000)  # a hundred passes of 200 + 500 + 1000 images
+    sampler = Sampler(3000, safe_share=0.2, lost_share=0.5)
+    sampler.margins[:1000], sampler.margins[1000:2000] = SAFE, LOST
+    sampler.margins[2000], sampler.margins[2001] = SAFE - 1e-6, LOST + 1e-6
+    counted = times(sampler, 170_000)  # a hundred passes of 200 + 500 + 1000 images
     assert 19 < counted[:1000].float().mean() < 21
     assert 49 < counted[1000:2000].float().mean() < 51
     assert counted[2000:].max() - counted[2000:].min() <= 1  # all others are in every pass
-    visits.begin_epoch(3000, True, generator())
-    assert len(visits.order.unique()) == 3000
+    sampler.begin_epoch(3000, True, generator())
+    assert len(sampler.order.unique()) == 3000
 
 
 def test_all_safe_is_no_endless_loop():
-    visits = Visits(3, safe_share=0.01)
-    visits.leads.fill_(9.0)
-    assert times(visits, 50).sum() == 50
+    sampler = Sampler(3, safe_share=0.01)
+    sampler.margins.fill_(9.0)
+    assert times(sampler, 50).sum() == 50
 
 
-def test_of_two_visits_the_last_one_counts():
-    visits = Visits(4, safe_share=0.5)
-    visits.order = torch.tensor([3, 1, 3, 0])
-    visits.learn(1, torch.tensor([7.0, 8.0, 9.0]))
-    visits.learn(0, torch.tensor([5.0]))
-    assert visits.leads.tolist() == [9.0, 7.0, 0.5, 5.0]
+def test_of_two_draws_the_last_one_counts():
+    sampler = Sampler(4, safe_share=0.5)
+    sampler.order = torch.tensor([3, 1, 3, 0])
+    sampler.record(1, torch.tensor([7.0, 8.0, 9.0]))
+    sampler.record(0, torch.tensor([5.0]))
+    assert sampler.margins.tolist() == [9.0, 7.0, 0.5, 5.0]
 
 
 def test_training_learns_whom_to_leave_out(digits):
     trainer = Trainer(tiny(**FEWER), data.load("digits", data_dir=digits), data.info("digits"))
-    visits, length = trainer.batches.visits, trainer.batches.steps_per_epoch * 128
+    sampler, length = trainer.batches.sampler, trainer.batches.steps_per_epoch * 128
     while not trainer.finished:
-        before = visits.leads.clone()
+        before = sampler.margins.clone()
         trainer.step()
         place = (trainer.done - 1) % trainer.batches.steps_per_epoch * 128
-        changed = (visits.leads != before).nonzero().flatten().tolist()
-        assert set(changed) <= set(visits.order[place : place + 128].tolist())
+        changed = (sampler.margins != before).nonzero().flatten().tolist()
+        assert set(changed) <= set(sampler.order[place : place + 128].tolist())
         assert changed
-    assert len(visits.order) == length
-    assert len(visits.order.unique()) < length  # somebody came twice, in place of somebody else
+    assert len(sampler.order) == length
+    assert len(sampler.order.unique()) < length  # somebody came twice, in place of somebody else
 
 
 def test_resumed_runs_have_the_same_bits(digits, tmp_path):
@@ -100,7 +99,7 @@ def test_resumed_runs_have_the_same_bits(digits, tmp_path):
         with pytest.raises(raised):
             train(tiny(**FEWER), out, data_dir=digits, quiet=True, evaluate=stop, checkpoint_seconds=0)
         assert load_tensors(out / "checkpoint.safetensors")[1]["step"] == step
-        order = load_tensors(out / "checkpoint.safetensors")[0]["visits/order"]
+        order = load_tensors(out / "checkpoint.safetensors")[0]["sampler/order"]
         assert len(order.unique()) < len(order)
         train(tiny(**FEWER), out, data_dir=digits, quiet=True, resume=True)
         assert same_bits(tensors(out), tensors(whole))
@@ -109,16 +108,16 @@ def test_resumed_runs_have_the_same_bits(digits, tmp_path):
 
 
 DAMAGE = {
-    "no leads": lambda content: content.pop("visits/leads"),
-    "no order": lambda content: content.pop("visits/order"),
-    "leads of others": lambda content: content.update({"visits/leads": torch.zeros(5)}),
-    "NaN": lambda content: content["visits/leads"].fill_(torch.nan),
-    "double": lambda content: content.update({"visits/leads": content["visits/leads"].double()}),
-    "empty": lambda content: content.update({"visits/order": content["visits/order"][:0]}),
-    "short": lambda content: content.update({"visits/order": content["visits/order"][:5]}),
-    "nobody": lambda content: content["visits/order"].fill_(-1),
-    "beyond": lambda content: content["visits/order"].fill_(10**6),
-    "floats": lambda content: content.update({"visits/order": content["visits/order"].double()}),
+    "no margins": lambda content: content.pop("sampler/margins"),
+    "no order": lambda content: content.pop("sampler/order"),
+    "margins of others": lambda content: content.update({"sampler/margins": torch.zeros(5)}),
+    "NaN": lambda content: content["sampler/margins"].fill_(torch.nan),
+    "double": lambda content: content.update({"sampler/margins": content["sampler/margins"].double()}),
+    "empty": lambda content: content.update({"sampler/order": content["sampler/order"][:0]}),
+    "short": lambda content: content.update({"sampler/order": content["sampler/order"][:5]}),
+    "nobody": lambda content: content["sampler/order"].fill_(-1),
+    "beyond": lambda content: content["sampler/order"].fill_(10**6),
+    "floats": lambda content: content.update({"sampler/order": content["sampler/order"].double()}),
 }
 
 
@@ -133,11 +132,11 @@ def test_damaged_checkpoints_are_refused(digits, tmp_path):
         damaged = {name: tensor.clone() for name, tensor in content.items()}
         damage(damaged)
         save_tensors(path, damaged, header)
-        with pytest.raises(ValueError, match=r"checkpoint\.safetensors does not fit this run: .*visits"):
+        with pytest.raises(ValueError, match=r"checkpoint\.safetensors does not fit this run: .*sampler"):
             train(tiny(**FEWER), out, data_dir=digits, resume=True)
 
 
-def test_no_batch_is_made_before_the_leads_are_known():
+def test_no_batch_is_made_before_the_margins_are_known():
     device = torch.device("meta")  # stands for a GPU, for which batches are made ahead
     images, labels = torch.zeros(300, 1, 4, 4), torch.zeros(300, dtype=torch.int64)
     for changes, ahead in (({}, True), (FEWER, False)):
@@ -165,12 +164,12 @@ def test_shares_that_a_recipe_has_left_aside_by_another_loss(digits):
     recipe = tiny(**FEWER).override(head)
     assert recipe.safe_share == 0.2
     trainer = Trainer(recipe, data.load("digits", data_dir=digits), data.info("digits"))
-    assert not trainer.batches.visits.chooses
+    assert not trainer.batches.sampler.selective
     trainer.step()
 
 
-def test_leads_on_boxes(digits):
-    """In e4 an image leads by its worst case, in units of that phase's threshold."""
+def test_margins_on_boxes(digits):
+    """In e4 the margin of an image is that of its worst case, in units of that phase's threshold."""
     recipe = tiny(**FEWER).override({"e4": 1, "box_threshold": "0.2", "box_lr": 0.01})
     trainer = Trainer(recipe, data.load("digits", data_dir=digits), data.info("digits"))
     trainer.done = round(trainer.total * 0.9)
@@ -179,7 +178,7 @@ def test_leads_on_boxes(digits):
     x, y = trainer.batches.at(trainer.done)
     with torch.no_grad():
         _, bounds = trainer.objective(x, y, state)
-    where = trainer.batches.visits.order[trainer.done % trainer.batches.steps_per_epoch * 128 :][:128]
+    where = trainer.batches.sampler.order[trainer.done % trainer.batches.steps_per_epoch * 128 :][:128]
     trainer.step()
-    expected = leads(bounds, y) / (0.2 * trainer.network.lipschitz)
-    torch.testing.assert_close(trainer.batches.visits.leads[where], expected)
+    expected = margins(bounds, y) / (0.2 * trainer.network.lipschitz)
+    torch.testing.assert_close(trainer.batches.sampler.margins[where], expected)
