@@ -5,7 +5,7 @@ BENCH_JSON ?= benchmarks/results/latest.json
 bin := .venv/bin
 pip := $(bin)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 # One process a core, each with one thread: many tests are too small for two.
-pytest := OMP_NUM_THREADS=1 $(bin)/python -m pytest -q -n auto --dist worksteal
+pytest := OMP_NUM_THREADS=1 $(bin)/python -m pytest -q -n auto --dist worksteal $(PYTEST_FLAGS)
 gpu_pip := .venv-gpu/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 native_sources := CMakeLists.txt $(wildcard csrc/*.* csrc/*/*)
 
@@ -13,10 +13,10 @@ native_sources := CMakeLists.txt $(wildcard csrc/*.* csrc/*/*)
 GPU_REPORT ?= build/gpu/report.json
 TORCH_INDEX ?=
 
-.PHONY: help setup test test-all test-gpu soak prove bench pages lint docs demo clean
+.PHONY: help setup test test-all test-sanitized test-gpu soak prove bench pages lint docs demo clean
 
 help:  ## show the targets
-	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name text; do printf '  make %-9s %s\n' "$$name" "$$text"; done
+	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name text; do printf '  make %-14s %s\n' "$$name" "$$text"; done
 
 setup: .venv/.package  ## fill .venv with pinned tools and the package, editable; repeats only what has changed
 
@@ -41,6 +41,18 @@ test: setup  ## the tests that take a few minutes
 
 test-all: setup  ## all tests
 	$(pytest)
+
+# The C++ core with AddressSanitizer and UndefinedBehaviorSanitizer, in a library of its own that tests/sanitized.py loads. Python has
+# no sanitizers, so their runtime is loaded before it. TESTS and K narrow down what runs.
+TESTS ?= tests/ops
+K ?= not triton and not reference and not compile and not export
+test-sanitized: setup  ## the tests of ops on the C++ core with ASan and UBSan
+	$(bin)/cmake -S . -B build/sanitized -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(bin)/ninja -DCMAKE_CXX_COMPILER=g++ \
+	  -DPython_EXECUTABLE=$(CURDIR)/$(bin)/python -DLINFDIST_NATIVE=ON \
+	  -DCMAKE_CXX_FLAGS='-O1 -g1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined'
+	$(bin)/cmake --build build/sanitized
+	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 \
+	  UBSAN_OPTIONS=print_stacktrace=1 OMP_NUM_THREADS=2 $(bin)/python -m pytest -q -p tests.sanitized -m 'not slow' -k '$(K)' $(TESTS)
 
 # On a GPU, in an environment of its own: torch as pip installs it by default on Linux, which is the build for CUDA, in the version that
 # constraints.txt names. TORCH_INDEX names the index of another build, such as one for ROCm or for an older driver.
