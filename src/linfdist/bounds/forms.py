@@ -10,7 +10,7 @@ from torch.nn.functional import pad
 
 from ..nn import Box, CenterCrop, Flatten, LipschitzModule, Logits, Normalize
 from ..nn.base import Handlers, Shape
-from ..nn.center_crop import centred
+from ..nn.pixels import centred
 from ..nn.rounding import FLUSHED, gamma
 
 OWN = 2.0**-50  # times the number of terms of a sum: eight times what float64 can lose in it

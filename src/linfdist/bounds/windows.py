@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..nn import Box, CenterCrop, LipschitzModule, Normalize
 from ..nn.base import Handlers, Shape
-from ..nn.center_crop import centred
+from ..nn.pixels import centred
 from .forms import Forms, both_ends, both_signs, lowest, pull_back
 
 

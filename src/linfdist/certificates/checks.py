@@ -10,7 +10,7 @@ from torch.nn.modules import module as nn_module
 
 from ..models import PixelNet
 from ..nn.base import Contract
-from ..nn.products import check_products
+from ..nn.rounding import check_products
 from .device import check_device
 
 COMPOSED = ("forward", "features", "features_box")  # what a network is, said once for all in `PixelNet`

@@ -24,7 +24,7 @@ from ..nn import (
     View,
 )
 from ..nn.base import Shape
-from ..nn.center_crop import centred
+from ..nn.pixels import centred
 from .graph import Graph
 
 layer_nodes: Handlers[[Graph, str, Shape], str] = Handlers(

@@ -18,8 +18,8 @@ from torch import Tensor
 from ..data.samples import as_pixels
 from ..files import file_sha256
 from ..nn import Box, CenterCrop, Clip, Contract, Flatten, LipschitzModule, MeanPool, Normalize, Readout, Stack
-from ..nn.clip import check_clip
 from ..nn.mean_pool import check_pool
+from ..nn.normalize import check_clip
 
 Columns = tuple[Tensor, Tensor, Tensor | None, Tensor | None]  # of a `Certificate`: prediction, radius, certified, ...
 Proves = Callable[[Tensor, Fraction | Tensor | None, Tensor | None, bool], Columns]  # of x, eps, y, radii

@@ -1,20 +1,15 @@
 """Layers and readouts of ℓ∞-dist nets: each knows its Lipschitz constant, its rounding, and maps points and boxes."""
 
 from .base import Box, Contract, Handlers, LipschitzModule, Rounding
-from .center_crop import CenterCrop
-from .clip import Clip
 from .dist_conv import DistConv2d
 from .dist_linear import DistLinear
-from .flatten import Flatten
-from .head import Head
+from .head import Head, ScaledLinear
 from .mean_pool import MeanPool
 from .mean_shift import MeanShift
-from .nearest_class import NearestClass
-from .normalize import Normalize
-from .readout import Logits, Readout
-from .scaled_linear import ScaledLinear
+from .normalize import Clip, Normalize
+from .pixels import CenterCrop, Flatten, View
+from .readout import Logits, NearestClass, Readout
 from .stack import Stack
-from .view import View
 
 __all__ = [
     "Box",

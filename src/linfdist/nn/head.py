@@ -2,12 +2,36 @@
 
 import math
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from .base import Shape
 from .readout import Readout
 from .rounding import largest
-from .scaled_linear import ScaledLinear
+
+
+class ScaledLinear(nn.Module):
+    """y = x (w / √in_features)ᵀ + b, with w from N(0, 1) and b = 0 at the start.
+
+    x (..., in_features) -> (..., out_features). Scaling in the forward pass leaves weights of size one, like those of
+    the dist layers, so that one learning rate suits all.
+    """
+
+    def __init__(self, in_features: int, out_features: int) -> None:
+        super().__init__()
+        self.in_features, self.out_features = in_features, out_features
+        self.weight = nn.Parameter(torch.randn(out_features, in_features))
+        self.bias = nn.Parameter(torch.zeros(out_features))
+
+    def scaled_weight(self) -> Tensor:
+        """The matrix that `forward` multiplies by, (O, I): what bounds of this layer must use, rounding included."""
+        return self.weight * (1 / math.sqrt(self.in_features))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(x, self.scaled_weight(), self.bias)
+
+    def extra_repr(self) -> str:
+        return f"{self.in_features}, {self.out_features}"
 
 
 class Head(Readout):

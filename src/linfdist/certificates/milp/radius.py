@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ...models import PixelNet
-from ...nn.center_crop import centred
+from ...nn.pixels import centred
 from ..checks import check_images, check_network
 from .program import FEASIBILITY, TOLERANCE, Floats, Plain, Program, double
 from .solve import Answer, fixed, import_highs, minimise

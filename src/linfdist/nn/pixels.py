@@ -1,4 +1,4 @@
-"""Another look at the same image: mirrored, or shifted by a few pixels."""
+"""Layers that copy pixels: the middle of an image, other views of it, images as vectors."""
 
 import math
 import re
@@ -8,6 +8,47 @@ import torch
 from torch import Tensor
 
 from .base import Box, LipschitzModule, Rounding, Shape
+
+
+def centred(shape: Shape, size: int) -> tuple[int, int]:
+    """Row and column where the middle `size` × `size` pixels of an image (..., H, W) begin: the upper left of two."""
+    height, width = shape[-2:]
+    return (height - size) // 2, (width - size) // 2
+
+
+class CenterCrop(LipschitzModule):
+    """(B, C, H, W) -> (B, C, size, size): the middle (Section 7.1: TinyImageNet's 56×56); where a margin is odd, the
+    smaller half is cut off at the top or left. Images of that size pass as they are: augmentation has cropped them.
+    """
+
+    repeatable = True
+    lipschitz = 1.0
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        if size < 1:
+            raise ValueError(f"the size of a crop must be at least 1, got {size}")
+        self.size = size
+
+    def forward(self, x: Tensor, p: float | Tensor = math.inf) -> Tensor:
+        height, width = x.shape[-2:]
+        if height < self.size or width < self.size:
+            raise ValueError(f"cannot crop an image of {height}x{width} to {self.size}x{self.size}")
+        top, left = centred(x.shape, self.size)
+        return x[..., top : top + self.size, left : left + self.size]  # (B, C, size, size)
+
+    def forward_box(self, box: Box) -> Box:
+        return Box(self(box.lower), self(box.upper))
+
+    def output_shape(self, shape: Shape) -> Shape:
+        return (*shape[:-2], self.size, self.size)
+
+    def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
+        return Rounding.of(size, 0, unit)
+
+    def extra_repr(self) -> str:
+        return f"{self.size}"
+
 
 _SHIFT = re.compile(r"shift:(-?[0-9]{1,4}),(-?[0-9]{1,4})")
 
@@ -66,3 +107,22 @@ class View(LipschitzModule):
         rows = (torch.arange(height, device=device) - self.down).clamp(0, height - 1)
         columns = (torch.arange(width, device=device) - self.right).clamp(0, width - 1)
         return rows, columns.flip(0) if self.view == "mirror" else columns
+
+
+class Flatten(LipschitzModule):
+    """(B, C, H, W) -> (B, C*H*W), row-major."""
+
+    repeatable = True
+    lipschitz = 1.0
+
+    def forward(self, x: Tensor, p: float | Tensor = math.inf) -> Tensor:
+        return x.flatten(1)
+
+    def forward_box(self, box: Box) -> Box:
+        return Box(box.lower.flatten(1), box.upper.flatten(1))
+
+    def output_shape(self, shape: Shape) -> Shape:
+        return (math.prod(shape),)
+
+    def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
+        return Rounding.of(size, 0, unit)
