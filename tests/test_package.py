@@ -23,7 +23,6 @@ HOUSE = """
 | package | may import, besides the leaves |
 |---|---|
 | `cli` | everything below |
-| `networks` | `baselines` `exact` `models`: the first only when a file asks for it |
 | `sklearn` | `training` `certificates` `models` |
 | `tables` | `baselines` `report` `evaluate` `training` `attacks` `models` `machine` |
 | `bench` | `training` `machine` `ops` |
@@ -93,7 +92,7 @@ def test_the_package_is_typed():
 
 
 def package_of(name: str) -> str:
-    """`linfdist.models.saved` is of `models`."""
+    """`linfdist.models.loading` is of `models`."""
     return name.split(".")[1]
 
 

@@ -20,8 +20,8 @@ from linfdist.bench import Report
 from linfdist.eps import down, nearest, up, written
 from linfdist.files import write_atomically
 from linfdist.models import zoo
+from linfdist.models.zoo import FILES
 from linfdist.models.zoo.cards import Card
-from linfdist.models.zoo.registry import FILES
 from linfdist.recipes import Recipe, command, setting
 from linfdist.report.published import NETWORKS
 from linfdist.tables.layout import PEERS, mean_and_deviation, paper_certified, paper_table

@@ -55,9 +55,9 @@ def jobs(base: Path) -> dict[str, Job]:
         "evaluate": lambda out: _evaluate(run, digits, out),
         "data fetch": lambda out: void(data.fetch("digits", out)),
         "report": lambda out: void(write_report(run, out)),
-        "export exact": exported(lambda path: save_exact(freeze(models.load(run)), path), "exact.safetensors"),
-        "export onnx": exported(lambda path: to_onnx(models.load(run), path), "model.onnx"),
-        "export torch": exported(lambda path: to_torch_export(models.load(run), path), "model.pt2"),
+        "export exact": exported(lambda path: save_exact(freeze(models.load_floats(run)), path), "exact.safetensors"),
+        "export onnx": exported(lambda path: to_onnx(models.load_floats(run), path), "model.onnx"),
+        "export torch": exported(lambda path: to_torch_export(models.load_floats(run), path), "model.pt2"),
     }
 
 
@@ -75,7 +75,9 @@ def _train(out: Path, digits: Path) -> None:
 
 def _evaluate(run: Path, digits: Path, out: Path) -> None:
     images = data.load("digits", "test", digits)
-    evaluate(models.load(run), images, "0.1", out, run / "model.safetensors", attacks=("pgd",), batch=8, limit=48)
+    evaluate(
+        models.load_floats(run), images, "0.1", out, run / "model.safetensors", attacks=("pgd",), batch=8, limit=48
+    )
 
 
 def prepare(base: Path) -> None:

@@ -12,8 +12,8 @@ from linfdist.eps import parse_eps
 from linfdist.files import file_sha256, write_atomically
 from linfdist.machine import in_words
 from linfdist.models import save
+from linfdist.models.zoo import FILES, names
 from linfdist.models.zoo.cards import NAME, Card
-from linfdist.models.zoo.registry import FILES, names
 from linfdist.recipes import Recipe, command
 from linfdist.runs.folder import MODEL, RECIPE, Run
 
@@ -48,7 +48,7 @@ def add(
     recipe = trained.recipe
     if recipe.data not in data.NAMES:
         raise ValueError(f"{run} was trained on {recipe.data}: the zoo is for {', '.join(data.NAMES)}")
-    network, header = models.load(trained.model_file), {"recipe": recipe.name}
+    network, header = models.load_floats(trained.model_file), {"recipe": recipe.name}
     rounded = run / COMPACT / MODEL
     rounded.parent.mkdir(exist_ok=True)
     save(network, rounded, header, compact=True)  # the same bytes every time, so that a measurement can resume

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import data, models, nn
 from .certificates import Certificate, Certifier, certify, predict
-from .models import zoo
-from .networks import load
+from .models import load, zoo
 from .ops.box import dist_box, dist_box_conv2d
 from .ops.dist import dist, dist_conv2d
 from .ops.select import backends

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load, save_file
 from torch import Tensor
 
 HEADER = "linfdist"
@@ -134,14 +134,9 @@ def _is_alive(process: str) -> bool:
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read what `save_tensors` has written; anything else is refused with the reason."""
-    header = read_header(path)
-    return read_tensors(path), header
-
-
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Read the tensors of a safetensors file, whatever its header says; ValueError if it is no such file."""
     with _opened(path) as file:
-        return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+        header = _header(file.metadata() or {}, path)
+        return {name: file.get_tensor(name) for name in file.keys()}, header  # noqa: SIM118 (not a dict)
 
 
 @contextmanager
@@ -155,11 +150,38 @@ def _opened(path: Path) -> Iterator[Any]:
         raise ValueError(f"{path} is not a safetensors file, or is damaged ({error})") from None
 
 
+def read_regular(path: Path) -> bytes:
+    """Read a whole file, once; ValueError if it is no regular file, such as a pipe."""
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is no regular file: give the safetensors file of a network")
+    return path.read_bytes()
+
+
+def tensors_in(content: bytes, path: Path) -> dict[str, Tensor]:
+    """Return the tensors of a safetensors file that was read from `path`; ValueError if it is no such file."""
+    try:
+        return load(content)
+    except (SafetensorError, KeyError) as error:
+        raise ValueError(f"{path} is not a safetensors file, or is damaged ({error})") from None
+
+
+def header_in(content: bytes, path: Path) -> dict[str, Any]:
+    """Return the JSON header of what `save_tensors` has written to `path`; ValueError for anything else."""
+    try:
+        metadata = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")]).get("__metadata__")
+    except (ValueError, RecursionError, AttributeError) as error:
+        raise ValueError(f"{path} is not a safetensors file, or is damaged ({error})") from None
+    return _header(metadata if isinstance(metadata, dict) else {}, path)
+
+
 def read_header(path: Path) -> dict[str, Any]:
     """Read the JSON header of what `save_tensors` has written; ValueError for anything else."""
     with _opened(path) as file:
-        metadata = file.metadata() or {}
-    if HEADER not in metadata:
+        return _header(file.metadata() or {}, path)
+
+
+def _header(metadata: Mapping[str, str], path: Path) -> dict[str, Any]:
+    if not isinstance(metadata.get(HEADER), str):
         raise ValueError(f"{path} is a safetensors file, but was not written by linfdist: it has no {HEADER!r} header")
     if len(metadata[HEADER]) > MOST_BYTES:
         raise ValueError(f"{path} has a header of more than {MOST_BYTES:,} bytes")

@@ -5,7 +5,7 @@ import torch
 
 from linfdist import models, recipes
 from linfdist.data import Info
-from linfdist.models.config import CLASSES, MODELS
+from linfdist.models.loading import CLASSES, MODELS
 from linfdist.recipes import Recipe
 from linfdist.recipes.schema import DECLARED, ENDINGS, KEYS, Geometric, WarmUp
 from linfdist.report.published import NETWORKS

@@ -3,7 +3,7 @@
 Importing this makes their files loadable by `linfdist.models.load`; `linfdist.load` imports it when it meets one.
 """
 
-from ..models.config import CLASSES
+from ..models.loading import CLASSES
 from .adder import BatchNorm, NormLinear
 from .adder_net import AdderNet
 from .affine import Conv2d, Linear

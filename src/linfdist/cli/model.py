@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from linfdist import networks, recipes
+from linfdist import recipes
 from linfdist.certificates import on_device
 from linfdist.machine import AUTO
-from linfdist.models import Network, zoo
+from linfdist.models import Network, load, zoo
 from linfdist.recipes import Recipe
 from linfdist.runs.folder import CHECKPOINT, METRICS, MODEL, RECIPE
 
@@ -52,15 +52,14 @@ def open_model(path: Path, device: str = "cpu") -> Model:
     Results of an exact network go to a folder of its own beside its file, which has the file's name without its
     ending, or with another one if that is the folder of a run. OSError or ValueError says what is wrong.
     """
-    found = zoo.find(path)
-    network = networks.load(found)
+    network = load(path)
     if network.exact and device not in ("cpu", AUTO):
         raise ValueError(f"--device {device}: {path} is an exact network, which computes on the CPU")
     if device != "cpu" and not network.exact:
         network = on_device(network, chosen_device(device))
     if not path.exists():
         name = str(path)
-        return Model(network, found, Path("runs") / name, Recipe.model_validate(zoo.card(name).recipe))
+        return Model(network, zoo.find(path), Path("runs") / name, Recipe.model_validate(zoo.card(name).recipe))
     folder = path if path.is_dir() else path.parent
     recipe_file = folder / RECIPE
     recipe = recipes.load(recipe_file) if recipe_file.exists() else None

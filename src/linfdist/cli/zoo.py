@@ -10,9 +10,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from linfdist.eps import down, nearest, up, written
-from linfdist.models.zoo import card, names
+from linfdist.models.zoo import FILES, card, names
 from linfdist.models.zoo.cards import Card
-from linfdist.models.zoo.registry import FILES
 from linfdist.recipes import Recipe, command
 from linfdist.tables.layout import paper_certified
 

@@ -4,7 +4,7 @@ them a head in float64, with certificates that hold however it is executed.
 
 from .as_floats import as_floats
 from .certificate import ExactCertificate, Undecided, certificates
-from .file import FORMATS, load, save
+from .file import FORMATS, load, parse, save
 from .freeze import freeze
 from .head import FrozenHead
 from .network import FrozenLayer, FrozenNet
@@ -12,5 +12,5 @@ from .twin import verify
 
 __all__ = [
     "FORMATS", "ExactCertificate", "FrozenHead", "FrozenLayer", "FrozenNet", "Undecided", "as_floats",
-    "certificates", "freeze", "load", "save", "verify",
+    "certificates", "freeze", "load", "parse", "save", "verify",
 ]  # fmt: skip

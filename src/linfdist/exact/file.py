@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..files import HEADER, excerpt, read_tensors, save_tensors
+from ..files import HEADER, excerpt, save_tensors, tensors_in
 from .head import FrozenHead
 from .network import FrozenLayer, FrozenNet
 from .stem import MAX_K, Pool, Stem
@@ -52,15 +52,22 @@ def save(network: FrozenNet, path: str | Path) -> None:
 
 
 def load(path: str | Path) -> FrozenNet:
-    """The network in a file. ValueError, with the reason, for whatever docs/format.md does not allow."""
+    """Load the network in a file. ValueError, with the reason, for whatever docs/format.md does not allow."""
     path = Path(path)
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist: `linfdist export MODEL --format exact` writes such a file")
+    if not path.is_file() or path.stat().st_size > LARGEST_FILE:
+        raise ValueError(f"{path} is no exact network: it is not a regular file of at most {LARGEST_FILE} bytes")
+    return parse(path.read_bytes(), path)
+
+
+def parse(content: bytes, path: Path) -> FrozenNet:
+    """Build the network of a file's content, which was read from `path`: see `load`."""
     try:
-        header = _header(path)
+        header = _header(content)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is no exact network: {error}") from None
-    tensors = read_tensors(path)
+    tensors = tensors_in(content, path)
     stated = header.pop("sha256")
     if digest(header, tensors) != stated:
         raise ValueError(f"{path} is damaged or was changed: its content does not have the sha256 in its header")
@@ -115,15 +122,14 @@ def digest(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
     return total.hexdigest()
 
 
-def _header(path: Path) -> dict[str, Any]:
-    """The header of the network; ValueError unless the JSON texts of the file have the form and the content allowed."""
-    if not path.is_file() or path.stat().st_size > LARGEST_FILE:
+def _header(content: bytes) -> dict[str, Any]:
+    """Return the network's header; ValueError unless the JSON texts have the form and the content that are allowed."""
+    if len(content) > LARGEST_FILE:
         raise ValueError(f"it is not a regular file of at most {LARGEST_FILE} bytes")
-    with open(path, "rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if length % 8 or length > LONGEST_TEXT:
-            raise ValueError("it does not begin with the length of a JSON header, a multiple of 8")
-        text = file.read(length).decode("ascii")
+    length = int.from_bytes(content[:8], "little")
+    if length % 8 or length > LONGEST_TEXT:
+        raise ValueError("it does not begin with the length of a JSON header, a multiple of 8")
+    text = content[8 : 8 + length].decode("ascii")
     if len(text) != length or text.endswith(" " * 8):
         raise ValueError("its JSON header is shorter than the length it begins with")
     entries = _json(text.rstrip(" "), LONGEST_TEXT, (",", ":"))

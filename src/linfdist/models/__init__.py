@@ -2,10 +2,9 @@
 
 from .base import Network, PixelNet
 from .composed import Composed, as_network
-from .config import from_config
 from .dist_net import ConvDistNetMLP, DistNet, DistNetMLP
+from .loading import from_config, load, load_floats, save
 from .mean import Mean
-from .saved import load, save
 
 __all__ = [
     "Composed",
@@ -18,5 +17,6 @@ __all__ = [
     "as_network",
     "from_config",
     "load",
+    "load_floats",
     "save",
 ]

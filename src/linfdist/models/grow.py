@@ -10,8 +10,8 @@ from torch.nn.functional import cross_entropy
 
 from ..nn import Box, Clip, DistLinear, MeanShift, Stack
 from .base import PixelNet
-from .config import from_config
 from .dist_net import DistNet, DistNetMLP
+from .loading import from_config
 
 GROW = ("DistNet", "DistNetMLP", "ConvDistNetMLP")
 SMALLEST = 1e-30  # of what is divided by

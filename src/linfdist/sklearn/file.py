@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..files import excerpt, read_header
-from ..models import load as load_network
+from ..models import load_floats as load_network
 from ..models import save as save_network
 from .scaling import NARROWEST, Scaling
 

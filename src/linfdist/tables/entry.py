@@ -144,7 +144,7 @@ class Entry:
             try:
                 record = Trained.model_validate_json(str(read_header(path).get(HEADER)))
                 if record.setting == plain(setting):
-                    return models.load(path), record
+                    return models.load_floats(path), record
             except ValidationError:
                 raise ValueError(f"{path} has no record of its training: remove it, and it is trained again") from None
             except ValueError as error:
@@ -167,7 +167,7 @@ class Entry:
         network.class_names = task.dataset.classes
         models.save(network, path, {HEADER: record.model_dump_json(exclude_none=True)})
         self.tell(f"  training, {setting_in_words(plain(setting))}: {epochs:.3g} epochs, {took:.1f} s")
-        return models.load(path), record  # what is measured is what is kept
+        return models.load_floats(path), record  # what is measured is what is kept
 
     @property
     def method(self) -> str:

@@ -6,10 +6,9 @@ from typing import cast
 from torch import Tensor, nn
 
 from ..data import Info
-from ..models import Mean, PixelNet, from_config, load
-from ..models.config import MODELS
+from ..models import Mean, PixelNet, from_config, load_floats
 from ..models.grow import grow
-from ..models.zoo import find
+from ..models.loading import MODELS
 from ..recipes import Recipe
 from .losses import LOSSES, Loss
 from .schedule import State
@@ -35,7 +34,7 @@ def start_network(recipe: Recipe, info: Info, samples: tuple[Tensor, Tensor]) ->
     if recipe.start is None:
         return network
     try:
-        given = grow(load(find(recipe.start)), network.config, samples=samples)
+        given = grow(load_floats(recipe.start), network.config, samples=samples)
     except (TypeError, ValueError) as error:
         raise ValueError(f"start = {recipe.start!r} cannot become the recipe's network: {error}") from None
     network.load_state_dict(given.state_dict())
@@ -47,7 +46,7 @@ def whole_network(recipe: Recipe, trained: PixelNet) -> PixelNet:
     if not recipe.mean_with:
         return trained
     try:
-        others = [load(find(each)).to(trained.any_tensor.device) for each in recipe.mean_with]
+        others = [load_floats(each).to(trained.any_tensor.device) for each in recipe.mean_with]
         return Mean([trained, *others])
     except (OSError, TypeError, ValueError) as error:
         raise ValueError(f"mean_with = {recipe.mean_with}: {error}") from None

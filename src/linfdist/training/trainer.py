@@ -12,7 +12,7 @@ from ..data import Dataset, Info
 from ..data.samples import as_pixels, spread_out
 from ..errors import LinfdistError
 from ..models import PixelNet
-from ..models.saved import load_into
+from ..models.loading import load_into
 from ..recipes import Recipe
 from .batches import Batches
 from .distributed import Workers

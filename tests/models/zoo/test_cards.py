@@ -11,8 +11,8 @@ from linfdist.certificates import certify
 from linfdist.evaluate import Violated
 from linfdist.models import load
 from linfdist.models import zoo as package_zoo
+from linfdist.models.zoo import card, file
 from linfdist.models.zoo.cards import Card
-from linfdist.models.zoo.registry import card, file
 from linfdist.recipes import Recipe, command
 from linfdist.runs.folder import Run
 from linfdist.runs.rows import Attempt, Row

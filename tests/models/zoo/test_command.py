@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from linfdist.cli import app
 from linfdist.eps import down
-from linfdist.models.zoo.registry import card
+from linfdist.models.zoo import card
 from tools.zoo_add import main
 
 

@@ -12,8 +12,8 @@ import torch
 import linfdist as ld
 from linfdist import recipes
 from linfdist.models import zoo as package_zoo
+from linfdist.models.zoo import card, file, names
 from linfdist.models.zoo.cards import read
-from linfdist.models.zoo.registry import card, file, names
 
 
 @pytest.fixture

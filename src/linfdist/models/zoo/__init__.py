@@ -1,5 +1,76 @@
-"""Trained networks that come with the package, each with a card: what it is, and what was measured."""
+"""Trained networks that come with the package, each with a card: what it is, and what was measured.
 
-from .registry import card, file, find, names
+A file of the zoo is the one that its card describes, or is refused.
+"""
 
-__all__ = ["card", "file", "find", "names"]
+import hashlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .cards import Card
+
+__all__ = ["FILES", "card", "check", "file", "find", "names"]
+FILES = Path(__file__).parent / "files"
+
+
+def names(folder: Path | None = None) -> list[str]:
+    """List the networks of the zoo, or of another folder."""
+    return sorted(path.stem for path in (folder or FILES).glob("*.json"))
+
+
+def card(name: str, folder: Path | None = None) -> "Card":
+    """Read the card of a network of the zoo; if there is none, ValueError lists the names."""
+    from .cards import read  # pydantic takes its time, and is needed for this alone
+
+    if name not in (known := names(folder)):
+        raise ValueError(f"no network {name!r} in the zoo: {_listing(known)}")
+    found = read((folder or FILES) / f"{name}.json")
+    if found.name != name:
+        raise ValueError(f"{name}.json is the card of {found.name!r}: the zoo is damaged, install it again")
+    return found
+
+
+def file(name: str, folder: Path | None = None) -> Path:
+    """Find the file of a network of the zoo, and verify its sha256."""
+    path = (folder or FILES) / f"{name}.safetensors"
+    card(name, folder)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing: the zoo is damaged, install linfdist again")
+    check(path, path.read_bytes())
+    return path
+
+
+def check(path: Path, content: bytes) -> None:
+    """Raise ValueError unless this is the content that the card beside the path of a network describes."""
+    expected, found = card(path.stem, path.parent).sha256, hashlib.sha256(content).hexdigest()
+    if found != expected:
+        raise ValueError(
+            f"{path} is not what was measured: its sha256 is {found[:12]}…, the card says {expected[:12]}…; "
+            "install linfdist again"
+        )
+
+
+def find(source: str | os.PathLike[str], folder: Path | None = None) -> Path:
+    """Find the file, or the run's folder, that a name of the zoo or a path stands for; folder: another zoo.
+
+    If something with that path exists, it is taken; else the zoo is asked. `load` verifies what it reads from there.
+    """
+    text = os.fspath(source)
+    if Path(text).exists() or not _could_be_a_name(text):
+        return Path(text)
+    if text in (known := names(folder)):
+        return (folder or FILES) / f"{text}.safetensors"
+    raise FileNotFoundError(
+        f"no network {text!r}: there is no such path, and {_listing(known)}; "
+        "give a name, a model.safetensors or the folder of a finished run"
+    )
+
+
+def _could_be_a_name(text: str) -> bool:
+    return "/" not in text and os.sep not in text and not text.endswith(".safetensors")
+
+
+def _listing(known: list[str]) -> str:
+    return f"the zoo has {', '.join(known)}" if known else "the zoo is empty"

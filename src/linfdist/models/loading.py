@@ -1,0 +1,245 @@
+"""Networks in files: build them from their configuration, save them, and load them by name, file or run."""
+
+import os
+import re
+from collections.abc import Mapping
+from importlib import import_module
+from inspect import signature
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from ..files import excerpt, header_in, read_regular, save_tensors, tensors_in
+from ..runs.folder import CHECKPOINT, MODEL
+from . import zoo
+from .base import Network, PixelNet
+from .dist_net import ConvDistNetMLP, DistNet, DistNetMLP
+from .mean import Mean
+
+MODELS: dict[str, type[PixelNet]] = {  # by the names that recipes use
+    "dist_net": DistNet,
+    "dist_net_mlp": DistNetMLP,
+    "conv_dist_net_mlp": ConvDistNetMLP,
+}
+CLASSES: dict[str, type[PixelNet]] = {  # by the names that configurations use
+    **{network.__name__: network for network in MODELS.values()},
+    "Mean": Mean,
+}
+ABOVE = {"baselines": "linfdist.baselines", "linfdist-exact": "linfdist.exact"}  # imported when a file asks for it
+LARGEST = 2**15 - 1  # of int16
+_EXPONENTS = range(-100, 101)  # far from where float32 ends, so that every multiple is exact
+_STEP = re.compile(r"2\^(-?[0-9]{1,3})")
+
+
+def from_config(config: Mapping[str, Any]) -> PixelNet:
+    """The network that `config` (see `PixelNet`) describes, with new weights, in eval mode: ready for saved weights.
+
+    ValueError names the keys that are unknown or missing. A network that is made of others has their configurations in
+    its own, as `members`.
+    """
+    arguments = dict(config)
+    name = arguments.pop("class", None)
+    if isinstance(name, str) and name.startswith("baselines."):
+        import_module(ABOVE["baselines"])  # it enters its classes
+    if name not in CLASSES:
+        raise ValueError(f"no network of class {name!r}: the classes are {', '.join(CLASSES)}")
+    parameters = signature(CLASSES[name]).parameters
+    unknown = [key for key in arguments if key not in parameters]
+    missing = [key for key, each in parameters.items() if each.default is each.empty and key not in arguments]
+    if unknown or missing:
+        wrong = [f"unknown {key!r}" for key in unknown] + [f"{key!r} is missing" for key in missing]
+        raise ValueError(f"configuration of a {name}: {', '.join(wrong)}; the keys are {', '.join(parameters)}")
+    if "members" in arguments:
+        arguments["members"] = [from_config(each) for each in members_of(config)]
+    return CLASSES[name](**arguments).eval()
+
+
+def members_of(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the configurations of the networks that a network is made of: an empty list for most.
+
+    Raises ValueError unless it is a list of mappings.
+    """
+    members = config.get("members", [])
+    if not isinstance(members, list) or not all(isinstance(each, Mapping) for each in members):
+        raise ValueError(f"members must be a list of configurations of networks, got {str(members)[:60]!r}")
+    return members
+
+
+def save(network: PixelNet, path: str | Path, header: Mapping[str, Any] | None = None, compact: bool = False) -> None:
+    """Write the network, atomically; `header`, plain JSON, is kept beside its configuration.
+
+    compact: half the size, by rounding all matrices to 16 bits. That makes another network of the same kind: what
+    `load` gives, on every machine the same, is what is to be measured and certified, not what was saved.
+    """
+    if not network.config:
+        raise ValueError(f"a {type(network).__name__} cannot be saved: it has no configuration to build it from again")
+    tensors: dict[str, Tensor] = network.state_dict()
+    content = {**(header or {}), "config": network.config}
+    if network.class_names is not None:
+        content["classes"] = list(network.class_names)
+    if network.resize is not None:
+        content["resize"] = network.resize
+    if compact:
+        tensors, content["steps"] = compress(tensors, matrices(network))
+    save_tensors(Path(path), tensors, content)
+
+
+def load(source: str | os.PathLike[str], folder: Path | None = None) -> Network:
+    """Load a network by its name in the zoo ("mnist-0.3"), or by the path of its file or of a finished run's folder.
+
+    A float network is in eval mode, at p = inf, and takes pixels of [0, 1], shape (B, C, H, W). A file that
+    `linfdist export --format exact` has written gives an exact network, which takes 8-bit images of that shape. If
+    something with that path exists, it is taken; else the zoo is asked. folder: another zoo.
+
+    A file is read once. Anything that is not a whole safetensors file with matching names, shapes and finite weights is
+    refused, and so is a file of the zoo that is not the one that its card describes.
+    """
+    path = found = zoo.find(source, folder)
+    if path.is_dir():
+        path = path / MODEL
+        if not path.exists():
+            unfinished = (path.parent / CHECKPOINT).exists()
+            hint = "its run is not finished: resume it first" if unfinished else f"it holds no {MODEL}"
+            raise FileNotFoundError(f"{path.parent} has no network to load: {hint}")
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist: give a {MODEL} or the folder of a finished run")
+    content = read_regular(path)
+    if found != Path(source):  # it is of the zoo
+        zoo.check(path, content)
+    header = header_in(content, path)
+    if str(header.get("format")).startswith("linfdist-exact"):
+        return cast(Network, import_module(ABOVE["linfdist-exact"]).parse(content, path))
+    if not isinstance(header.get("config"), dict):
+        raise ValueError(f"{path} holds no network: its header has no configuration")
+    tensors = tensors_in(content, path)
+    network = _of_dtype(_describe(header["config"], tensors, path), tensors)
+    if "steps" in header:
+        tensors = expand(tensors, header["steps"], network, path)
+    _check_fit(network, tensors, path)
+    network = network.to_empty(device="cpu")
+    load_into(network, tensors, path)
+    network.class_names, network.resize = _names(header, network.classes, path), _resize(header, network, path)
+    return network
+
+
+def load_floats(source: str | os.PathLike[str]) -> PixelNet:
+    """Load a network in floating point, to train or to build others from; TypeError for an exact one."""
+    network = load(source)
+    if network.exact:
+        raise TypeError(f"{os.fspath(source)} is an exact network: give one in floating point")
+    return network.floats
+
+
+def _names(header: Mapping[str, Any], count: int, path: Path) -> tuple[str, ...] | None:
+    names = header.get("classes")
+    if names is None:
+        return None
+    if not isinstance(names, list) or len(names) != count or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"{path}: its classes must be {count} names, got {excerpt(names)}")
+    return tuple(names)
+
+
+def _resize(header: Mapping[str, Any], network: PixelNet, path: Path) -> int | None:
+    side = header.get("resize")
+    if side is not None and (type(side) is not int or network.shape[1:] != (side, side)):
+        raise ValueError(f"{path}: resizes images to {excerpt(side)}, which does not fit its network {network.shape}")
+    return side
+
+
+def _describe(config: Mapping[str, Any], tensors: Mapping[str, Tensor], path: Path) -> PixelNet:
+    """The network without memory for its weights, until those of the file are known to fit: a header is only words."""
+    try:
+        depth = _layers(config)
+        if depth > len(tensors):
+            raise ValueError(f"{depth} layers, but the file holds {len(tensors)} tensors")
+        with torch.device("meta"):
+            return from_config(config)
+    except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} describes a network that cannot be built: {error}") from None
+
+
+def _of_dtype(network: PixelNet, tensors: Mapping[str, Tensor]) -> PixelNet:
+    """The network in the precision of the file, and not in torch's default one, if the file has one of the two."""
+    found = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}
+    return network.to(found.pop()) if found in ({torch.float32}, {torch.float64}) else network
+
+
+def _layers(config: Mapping[str, Any]) -> int:
+    """Count the layers that the configuration promises, those of members included."""
+    depth = config.get("depth")
+    lists = [config.get(key) for key in ("hidden", "convolutions")]
+    listed = sum(len(each) for each in lists if isinstance(each, list))
+    return (depth if isinstance(depth, int) else 0) + listed + sum(_layers(each) for each in members_of(config))
+
+
+def load_into(module: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Copy tensors into a module; names and shapes must match exactly, values must be finite."""
+    _check_fit(module, tensors, path)
+    for name, tensor in tensors.items():
+        if not tensor.isfinite().all():
+            raise ValueError(f"{path}: {name} has values that are not finite")
+    try:
+        module.load_state_dict(dict(tensors))
+    except ValueError as error:  # a layer refuses its own values, such as a std of 0
+        raise ValueError(f"{path}: {error}") from None
+
+
+def _check_fit(module: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
+    own = module.state_dict()
+    missing, unknown = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
+    if missing or unknown:
+        what = f"missing {missing or 'nothing'}, unknown {unknown or 'nothing'}"
+        raise ValueError(f"{path} does not fit this network: {what}")
+    for name, tensor in tensors.items():
+        if own[name].shape != tensor.shape or own[name].dtype != tensor.dtype:
+            raise ValueError(
+                f"{path} does not fit this network: {name} is {tensor.dtype} {tuple(tensor.shape)}, "
+                f"expected {own[name].dtype} {tuple(own[name].shape)}"
+            )
+
+
+def matrices(module: nn.Module) -> set[str]:
+    """Names of what is rounded: learned tensors of two dimensions or more. Biases and buffers stay as they are."""
+    return {name for name, parameter in module.named_parameters() if parameter.dim() >= 2}
+
+
+def compress(tensors: Mapping[str, Tensor], names: set[str]) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors, those of these names rounded to int16 (ties to even), and the steps to multiply them by.
+
+    The step of a tensor is the smallest power of two with max |w| <= 32767 steps, but no less than 2^-100.
+    """
+    rounded, steps = dict(tensors), {}
+    for name in sorted(names):
+        tensor = tensors[name].detach()
+        if tensor.dtype != torch.float32 or not tensor.isfinite().all():
+            raise ValueError(f"{name} cannot be rounded to 16 bits: needs finite float32 weights, got {tensor.dtype}")
+        exponent = _exponent(float(tensor.abs().max()) if tensor.numel() else 0.0, name)
+        rounded[name] = (tensor.double() * 2.0**-exponent).round().to(torch.int16)
+        steps[name] = f"2^{exponent}"
+    return rounded, steps
+
+
+def _exponent(largest: float, name: str) -> int:
+    for exponent in _EXPONENTS:
+        if largest <= LARGEST * 2.0**exponent:
+            return exponent
+    raise ValueError(f"{name} cannot be rounded to 16 bits: it has a weight of {largest!r}")
+
+
+def expand(tensors: Mapping[str, Tensor], steps: Any, module: nn.Module, path: Path) -> dict[str, Tensor]:
+    """What `compress` has rounded, as float32 again, exactly; ValueError for what it cannot have written."""
+    if not isinstance(steps, dict):
+        raise ValueError(f"{path}: its steps must be a JSON object, got {str(steps)[:60]!r}")
+    expanded, allowed = dict(tensors), matrices(module)
+    for name, step in steps.items():
+        if name not in allowed or name not in tensors:
+            raise ValueError(f"{path}: has a step for {name!r}, which is no matrix of its network")
+        match = _STEP.fullmatch(step) if isinstance(step, str) else None
+        if match is None or int(match[1]) not in _EXPONENTS:
+            raise ValueError(f"{path}: {name} has the step {str(step)[:60]!r}; expected 2^-100 to 2^100")
+        if tensors[name].dtype != torch.int16:
+            raise ValueError(f"{path}: {name} has a step, but is {tensors[name].dtype}; expected torch.int16")
+        expanded[name] = tensors[name].float() * 2.0 ** int(match[1])
+    return expanded
