@@ -12,7 +12,7 @@ import torch
 from hypothesis import settings
 
 from linfdist import data
-from linfdist.ops.select import BACKENDS
+from linfdist.ops.backends import BACKENDS
 
 from .profiles import NIGHTLY, covering
 

@@ -270,7 +270,7 @@ FAULTS = [
         'raise fail(f"refused: {explain(error)}", 0) from None',
         "exact/test_cli.py",
     ),
-    Fault("misuse gives the exit code of a failure", "MISUSED = 2", "MISUSED = 1", "recipes/test_cli.py"),
+    Fault("misuse gives the exit code of a failure", "MISUSED = 2", "MISUSED = 1", "cli/test_help.py"),
 ]
 
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 from . import data, models, nn
 from .certificates import Certificate, Certifier, certify, predict
 from .models import load, zoo
-from .ops.box import dist_box, dist_box_conv2d
-from .ops.dist import dist, dist_conv2d
-from .ops.select import backends
+from .ops.backends import backends
+from .ops.dist import dist, dist_box, dist_box_conv2d, dist_conv2d
 
 if TYPE_CHECKING:
     from .training.memory import train

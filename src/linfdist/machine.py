@@ -10,8 +10,7 @@ from pathlib import Path
 import torch
 
 from .errors import LinfdistError
-from .ops.backends import native, triton
-from .ops.select import BACKENDS, backends, forced_backend
+from .ops.backends import BACKENDS, backends, forced_backend, native, triton
 
 AUTO = "auto"
 CPU = torch.device("cpu")

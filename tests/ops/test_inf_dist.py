@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import linfdist as ld
+from linfdist.ops.backends import BACKENDS
 from linfdist.ops.geometry import POINT
-from linfdist.ops.select import BACKENDS
 
 from . import truth
 

@@ -154,19 +154,19 @@ def test_native_ops_check_what_memory_safety_needs():
         pytest.skip(native.missing())
     point = ([1, 1], [0, 0], [1, 1], 1)
     x, w = X[..., None, None], W[..., None, None]
-    y, where = native.inf_dist_argmax(x, w, *point)
+    y, where = native.inf_dist_argmax(x, w, point)
     for call in (
-        lambda: native.inf_dist(x, w[:, :3], *point),
-        lambda: native.inf_dist(x, w.double(), *point),
-        lambda: native.inf_dist(X, W, *point),
-        lambda: native.inf_dist(x.int(), w.int(), *point),
-        lambda: native.inf_dist(x.transpose(0, 1).contiguous().transpose(0, 1), w, *point),
-        lambda: native.p_dist(x, w, 0.5, *point),
-        lambda: native.p_dist(x, w, 2.0, [0, 1], [0, 0], [1, 1], 1),
-        lambda: native.box_dist(x, x[:3], w, *point),
-        lambda: native.inf_dist_backward(y, y, where + 7, x.shape, w.shape, *point, True, True),
-        lambda: native.inf_dist_backward(y[:3], y, where, x.shape, w.shape, *point, True, True),
-        lambda: native.p_dist_backward(y, x, w, y[:, :1], 2.0, *point, True, True),
+        lambda: native.inf_dist(x, w[:, :3], point),
+        lambda: native.inf_dist(x, w.double(), point),
+        lambda: native.inf_dist(X, W, point),
+        lambda: native.inf_dist(x.int(), w.int(), point),
+        lambda: native.inf_dist(x.transpose(0, 1).contiguous().transpose(0, 1), w, point),
+        lambda: native.p_dist(x, w, 0.5, point),
+        lambda: native.p_dist(x, w, 2.0, ([0, 1], [0, 0], [1, 1], 1)),
+        lambda: native.box_dist(x, x[:3], w, point),
+        lambda: native.inf_dist_backward(y, y, where + 7, x.shape, w.shape, point, True, True),
+        lambda: native.inf_dist_backward(y[:3], y, where, x.shape, w.shape, point, True, True),
+        lambda: native.p_dist_backward(y, x, w, y[:, :1], 2.0, point, True, True),
     ):
         with pytest.raises(RuntimeError, match="linfdist: "):
             call()

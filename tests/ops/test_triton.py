@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import linfdist as ld
-from linfdist.ops import select
+from linfdist.ops import backends
 from linfdist.ops.backends import reference, triton
 from linfdist.ops.geometry import POINT, Geometry
 
@@ -154,10 +154,10 @@ def test_a_short_training_gives_the_weights_of_the_reference(monkeypatch, p):
 
 def test_on_the_cpu_it_is_never_taken_unasked(monkeypatch):
     monkeypatch.delenv("LINFDIST_BACKEND", raising=False)
-    monkeypatch.setattr(select, "_warned", {"missing"})
-    monkeypatch.setattr(select.native, "unsupported", lambda x, w: ["not here"])
+    monkeypatch.setattr(backends, "_warned", {"missing"})
+    monkeypatch.setattr(backends.native, "unsupported", lambda x, w: ["not here"])
     x = torch.empty(2, 3, 1, 1)
-    assert select.pick_backend(x, x) is reference
+    assert backends.pick_backend(x, x) is reference
 
 
 def test_forced_without_the_interpreter_it_says_what_to_do(monkeypatch):
@@ -182,10 +182,10 @@ def test_a_device_without_kernels_runs_the_reference_and_warns_once(monkeypatch,
 
     there = SimpleNamespace(shape=(2, 3, 1, 1), dtype=torch.float32, device=torch.device(device), numel=lambda: 6)
     monkeypatch.delenv("LINFDIST_BACKEND", raising=False)
-    monkeypatch.setattr(select, "_warned", set())
+    monkeypatch.setattr(backends, "_warned", set())
     with pytest.warns(UserWarning, match=f"slow reference backend for tensors on {device}"):
-        assert select.pick_backend(there, there) is reference
-    assert select.pick_backend(there, there) is reference  # a second warning would be an error
+        assert backends.pick_backend(there, there) is reference
+    assert backends.pick_backend(there, there) is reference  # a second warning would be an error
 
 
 def test_importing_the_package_does_not_import_triton():

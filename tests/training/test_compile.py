@@ -11,7 +11,7 @@ import torch
 
 from linfdist import recipes
 from linfdist.data import Dataset, Info
-from linfdist.ops.select import BACKENDS
+from linfdist.ops.backends import BACKENDS
 from linfdist.training import Trainer
 
 # torch warns of what its own tracing does to any autograd.Function.

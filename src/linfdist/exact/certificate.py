@@ -14,7 +14,7 @@ from ..certificates.chunks import ROWS
 from ..eps import round_down
 from ..errors import LinfdistError
 from ..models.base import Columns
-from ..ops.box import dist_box
+from ..ops.dist import dist_box
 from .bounds import largest
 from .network import FrozenNet, image_sha256
 

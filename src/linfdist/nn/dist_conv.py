@@ -7,8 +7,7 @@ from fractions import Fraction
 import torch
 from torch import Tensor, nn
 
-from ..ops.box import dist_box_conv2d
-from ..ops.dist import dist_conv2d
+from ..ops.dist import dist_box_conv2d, dist_conv2d
 from ..ops.geometry import IntOrPair, make_geometry, output_size
 from .base import Box, LipschitzModule, Rounding, Shape
 from .dist_linear import IDENTITY, distance_rounding

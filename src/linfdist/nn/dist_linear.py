@@ -8,9 +8,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from ..ops.box import dist_box
-from ..ops.dist import dist
-from ..ops.kept import FEW_ROWS, Kept, keep
+from ..ops.cached_lists import FEW_ROWS, CachedLists, make_lists
+from ..ops.dist import dist, dist_box
 from .base import Box, LipschitzModule, Rounding, Shape
 from .rounding import largest
 
@@ -21,7 +20,7 @@ class Distances(nn.Module):
     """Distances to the rows of `weight` (O, I). `_lists` are for a layer whose weights nobody can change any more."""
 
     weight: nn.Parameter
-    _lists: Kept | None = None
+    _lists: CachedLists | None = None
 
     def distances(self, x: Tensor, p: float | Tensor) -> Tensor:
         """x (..., I) -> (..., O)"""
@@ -37,7 +36,7 @@ class Distances(nn.Module):
 
     def with_lists(self: Layer, box: Box) -> Layer:
         """The same layer, with the same tensors, for inputs of the box (1, I); see `LipschitzModule.narrowed`."""
-        lists = keep(box.lower[0], box.upper[0], self.weight) if box.lower.dim() == 2 else None
+        lists = make_lists(box.lower[0], box.upper[0], self.weight) if box.lower.dim() == 2 else None
         if lists is None:
             return self
         narrowed = copy.copy(self)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, distributed
 from torch.autograd import Function
 
-from ..ops.kernels import is_plain
+from ..ops.operators import is_plain
 from .base import Box, LipschitzModule, Rounding, Shape
 from .rounding import largest
 

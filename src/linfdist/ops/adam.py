@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor
 
-from .select import pick_kernels
+from .backends import pick_kernels
 
 
 def adam_step(

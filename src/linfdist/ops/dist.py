@@ -1,18 +1,20 @@
-"""The distance of inputs to weights: linear and convolutional, any p in [1, inf], differentiable."""
+"""The distance of inputs to weights and of boxes to weights: linear and convolutional, differentiable.
+
+Points take any p in [1, inf]; boxes have interval bounds at p = inf, which are tight per neuron.
+"""
 
 import math
 import sys
+from numbers import Real
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
+from torch.autograd import forward_ad
 
-from . import batching as batching  # registers the operators' batching rules
-from . import kernels
-from .backends import Ints
+from . import operators
+from .autograd import BoxDist, InfDist, PDist, PlainDist, as_images
 from .geometry import POINT, Geometry, IntOrPair, check_fit, make_geometry
-from .inputs import check_power, rows_of, same_precision, wants_gradient
 
 
 def dist(x: Tensor, w: Tensor, p: float | Tensor = math.inf) -> Tensor:
@@ -34,12 +36,12 @@ def dist(x: Tensor, w: Tensor, p: float | Tensor = math.inf) -> Tensor:
     entry up to p = 1000, whatever the number of inputs (tested up to 65,536). NaN and infinity propagate. Same bits for
     any number of threads.
     """
-    x, w = same_precision(x=x, w=w)
+    x, w = _same_precision(x=x, w=w)
     if x.dim() < 1 or w.dim() != 2 or x.shape[-1] != w.shape[1]:
         raise ValueError(f"need x (..., I) and w (O, I), got {tuple(x.shape)} and {tuple(w.shape)}")
-    if x.dim() == 2 and kernels.is_plain(x, w):
+    if x.dim() == 2 and operators.is_plain(x, w):
         return _plain_dist(x, w, p, POINT)
-    return _dist(rows_of(x), w[:, :, None, None], p, POINT).reshape(*x.shape[:-1], w.shape[0])
+    return _dist(_rows_of(x), w[:, :, None, None], p, POINT).reshape(*x.shape[:-1], w.shape[0])
 
 
 def dist_conv2d(
@@ -57,176 +59,182 @@ def dist_conv2d(
     `torch.nn.Conv2d`. Padding is the value 0. The arg-max at p = inf is the first in the order (C/groups, KH, KW).
     Gradients, dtypes and numerical promises are those of `dist`. The unfolded input never exists as a whole.
     """
-    x, w = same_precision(x=x, w=w)
+    x, w = _same_precision(x=x, w=w)
     if x.dim() not in (3, 4):
         raise ValueError(f"x must have shape (N, C, H, W) or (C, H, W), got {tuple(x.shape)}")
     geometry = make_geometry(stride, padding, dilation, groups)
     images = x if x.dim() == 4 else x[None]
     check_fit(images, w, geometry)
-    y = (_plain_dist if kernels.is_plain(images, w) else _dist)(images, w, p, geometry)
+    y = (_plain_dist if operators.is_plain(images, w) else _dist)(images, w, p, geometry)
     return y if x.dim() == 4 else y[0]
 
 
+def dist_box(lower: Tensor, upper: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    """The smallest and the largest `dist(x, w)` over all lower <= x <= upper: Appendix B for the neuron of eq. (2).
+
+    lower[..., o] = max_i max(lower[..., i] - w[o, i], w[o, i] - upper[..., i], 0)
+    upper[..., o] = max_i max(upper[..., i] - w[o, i], w[o, i] - lower[..., i])
+
+    lower and upper (..., I), w (O, I) -> two tensors (..., O). Both bounds are attained, each neuron for itself.
+
+    Gradient: +-1 to the bound and the weight that attain the first maximum (`x - w` before `w - x` if equal), 0 where
+    the result is 0; no second derivative.
+
+    Numbers: same bits from every backend, and for lower <= x <= upper the computed `dist(x, w)` lies between the
+    computed bounds, without slack. NaN in a bound is no error: it propagates. `lower > upper` anywhere raises
+    ValueError in eager mode; it is not looked for under `torch.compile`, `torch.export` and `torch.func`.
+    """
+    lower, upper, w = _same_precision(lower=lower, upper=upper, w=w)
+    if lower.dim() < 1 or w.dim() != 2 or lower.shape[-1] != w.shape[1] or lower.shape != upper.shape:
+        raise ValueError(
+            f"need lower (..., I), upper (..., I) and w (O, I), "
+            f"got {tuple(lower.shape)}, {tuple(upper.shape)} and {tuple(w.shape)}"
+        )
+    _check_order(lower, upper)
+    bounds = _dist_box(_rows_of(lower), _rows_of(upper), w[:, :, None, None], POINT)
+    shape = (*lower.shape[:-1], w.shape[0])
+    return bounds[0].reshape(shape), bounds[1].reshape(shape)
+
+
+def dist_box_conv2d(
+    lower: Tensor,
+    upper: Tensor,
+    w: Tensor,
+    stride: IntOrPair = 1,
+    padding: IntOrPair = 0,
+    dilation: IntOrPair = 1,
+    groups: int = 1,
+) -> tuple[Tensor, Tensor]:
+    """The smallest and the largest `dist_conv2d(x, w)` over all lower <= x <= upper (Appendices B and F).
+
+    lower and upper (N, C, H, W) or (C, H, W), w (O, C/groups, KH, KW) -> two tensors (N, O, OH, OW) or (O, OH, OW).
+    Padding is the box [0, 0]. Gradients, numerical promises and the check of lower <= upper are those of `dist_box`.
+    """
+    lower, upper, w = _same_precision(lower=lower, upper=upper, w=w)
+    if lower.dim() not in (3, 4) or lower.shape != upper.shape:
+        raise ValueError(
+            "lower and upper must have one shape, (N, C, H, W) or (C, H, W), "
+            f"got {tuple(lower.shape)} and {tuple(upper.shape)}"
+        )
+    geometry = make_geometry(stride, padding, dilation, groups)
+    single = lower.dim() == 3
+    low, high = (lower[None], upper[None]) if single else (lower, upper)
+    check_fit(low, w, geometry)
+    _check_order(lower, upper)
+    nearest, farthest = _dist_box(low, high, w, geometry)
+    return (nearest[0], farthest[0]) if single else (nearest, farthest)
+
+
 def _dist(x: Tensor, w: Tensor, p: float | Tensor, geometry: Geometry) -> Tensor:
-    check_power(p)
+    _check_power(p)
     if not torch.compiler.is_compiling():
         p = float(p)
     # Not `p == math.inf`: a compiled function would take that for impossible once p varies, and drop the branch.
     if not isinstance(p, Tensor) and p > sys.float_info.max:
-        if wants_gradient(x, w):
+        if _wants_gradient(x, w):
             return InfDist.apply(x, w, geometry)[0]
-        return kernels.inf_dist(x, w, *geometry)
+        return operators.inf_dist(x, w, geometry)
     # A product, because `torch.compile` keeps a float that varies as a tensor through arithmetic only.
     power = p.double() if isinstance(p, Tensor) else torch.ones((), dtype=torch.float64, device="cpu") * p
-    if wants_gradient(x, w):
+    if _wants_gradient(x, w):
         return PDist.apply(x, w, power, geometry)
-    return kernels.p_dist(x, w, power, *geometry)
+    return operators.p_dist(x, w, power, geometry)
 
 
 def _plain_dist(x: Tensor, w: Tensor, p: float | Tensor, geometry: Geometry) -> Tensor:
-    check_power(p)
+    _check_power(p)
     if torch.is_grad_enabled() and (x.requires_grad or w.requires_grad):
         return PlainDist.apply(x, w, float(p), geometry)
-    images, filters, power = _as_images(x), _as_images(w), float(p)
+    images, filters, power = as_images(x), as_images(w), float(p)
     if power == math.inf:
-        y: Tensor = kernels.inf_dist(images, filters, *geometry)
+        y: Tensor = operators.inf_dist(images, filters, geometry)
     else:
-        y = kernels.p_dist(images, filters, power, *geometry)
+        y = operators.p_dist(images, filters, power, geometry)
     return y if x.dim() == 4 else y.view(y.shape[:2])
 
 
-def _as_images(x: Tensor) -> Tensor:
-    """(B, I) -> (B, I, 1, 1); images stay."""
-    return x if x.dim() == 4 else x.view(*x.shape, 1, 1) if x.is_contiguous() else x[:, :, None, None]
+def _dist_box(lower: Tensor, upper: Tensor, w: Tensor, geometry: Geometry) -> tuple[Tensor, Tensor]:
+    if _wants_gradient(lower, upper, w):
+        nearest, farthest, _, _ = BoxDist.apply(lower, upper, w, geometry)
+        return nearest, farthest
+    return operators.box_dist(lower, upper, w, geometry)
 
 
-def _like(x: Tensor, y: Tensor) -> Tensor:
-    """The outputs y (B, O, OH, OW) with as many dimensions as x. No view: autograd would not let views be changed."""
-    return y if x.dim() == 4 else torch.ops.aten._unsafe_view.default(y, y.shape[:2])
+def _check_order(lower: Tensor, upper: Tensor) -> None:
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active() or lower.is_meta:
+        return
+    wrong = lower > upper
+    if wrong.any():
+        position = tuple(wrong.nonzero()[0].tolist())
+        raise ValueError(
+            f"lower > upper at {position}: {lower[position].item()!r} > {upper[position].item()!r} "
+            f"(first of {int(wrong.sum())} places)"
+        )
 
 
-class PlainDist(Function):
-    """Any p, where autograd alone is at work (`kernels.is_plain`): x and w may be images, or (B, I) and (O, I).
-
-    The functions below do the same for `torch.func` and compilers, and take ten times as long around a small kernel.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, w: Tensor, p: float, geometry: Geometry) -> Tensor:
-        images, filters = _as_images(x), _as_images(w)
-        ctx.p, ctx.geometry, ctx.shapes = p, geometry, (images.shape, filters.shape)
-        if p == math.inf:
-            values, where = kernels.inf_dist_argmax(images, filters, *geometry)
-            y = _like(x, values)
-            ctx.save_for_backward(y, where)
-        else:
-            y = _like(x, kernels.p_dist(images, filters, p, *geometry))
-            ctx.save_for_backward(x, w, y)
-        return y
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        need_x, need_w = ctx.needs_input_grad[:2]
-        again = torch.is_grad_enabled()  # then the gradient is to be differentiated, which its Function refuses
-        if ctx.p == math.inf:
-            y, where = ctx.saved_tensors
-            inf_gradient = InfDistGradient.apply if again else InfDistGradient.forward
-            shapes: tuple[Ints, Ints] = ctx.shapes
-            dx, dw = inf_gradient(_as_images(grad), _as_images(y), where, *shapes, ctx.geometry, need_x, need_w)
-        else:
-            x, w, y = ctx.saved_tensors
-            p = torch.scalar_tensor(ctx.p, dtype=torch.float64) if again else ctx.p
-            p_gradient = PDistGradient.apply if again else PDistGradient.forward
-            tensors = _as_images(grad), _as_images(x), _as_images(w), _as_images(y)
-            dx, dw = p_gradient(*tensors, p, ctx.geometry, need_x, need_w)
-        if grad.dim() == 2:
-            dx, dw = dx.flatten(1) if need_x else dx, dw.flatten(1) if need_w else dw
-        return dx if need_x else None, dw if need_w else None, None, None
+# --- what is accepted -----------------------------------------------------------------------------
 
 
-class InfDist(Function):
-    """p = inf: values and first arg-max."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x: Tensor, w: Tensor, geometry: Geometry) -> tuple[Tensor, Tensor]:
-        return kernels.inf_dist_argmax(x, w, *geometry)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        x, w, ctx.geometry = inputs
-        ctx.x_shape, ctx.w_shape = x.shape, w.shape
-        ctx.mark_non_differentiable(output[1])
-        ctx.save_for_backward(*output)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        y, where = ctx.saved_tensors
-        need_x, need_w = ctx.needs_input_grad[:2]
-        dx, dw = InfDistGradient.apply(grad, y, where, ctx.x_shape, ctx.w_shape, ctx.geometry, need_x, need_w)
-        return dx if need_x else None, dw if need_w else None, None
-
-
-class PDist(Function):
-    """Any p, known at run time."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x: Tensor, w: Tensor, p: Tensor, geometry: Geometry) -> Tensor:
-        return kernels.p_dist(x, w, p, *geometry)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        x, w, p, ctx.geometry = inputs
-        ctx.save_for_backward(x, w, output, p)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, w, y, p = ctx.saved_tensors
-        need_x, need_w = ctx.needs_input_grad[:2]
-        dx, dw = PDistGradient.apply(grad, x, w, y, p, ctx.geometry, need_x, need_w)
-        return dx if need_x else None, dw if need_w else None, None, None
+def _same_precision(**tensors: Tensor) -> tuple[Tensor, ...]:
+    """The named tensors, all float32 or all float64, on one device; inside autocast, halves become float32."""
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
+    first = next(iter(tensors.values()))
+    if first.dtype in (torch.float32, torch.float64) and all(
+        tensor.dtype == first.dtype and tensor.device == first.device for tensor in tensors.values()
+    ):
+        return tuple(tensors.values())
+    if _in_autocast(first.device.type):
+        tensors = {
+            name: tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+            for name, tensor in tensors.items()
+        }
+    for name, tensor in tensors.items():
+        if tensor.dtype not in (torch.float32, torch.float64):
+            raise TypeError(
+                f"{name} must be float32 or float64, got {tensor.dtype}: convert it, e.g. {name}.float(); "
+                "float16 and bfloat16 are converted inside torch.autocast only"
+            )
+    if len({tensor.dtype for tensor in tensors.values()}) > 1:
+        raise TypeError(f"need one dtype, got {_listing({n: t.dtype for n, t in tensors.items()})}")
+    if len({tensor.device for tensor in tensors.values()}) > 1:
+        raise ValueError(f"need one device, got {_listing({n: t.device for n, t in tensors.items()})}")
+    return tuple(tensors.values())
 
 
-class _Gradient(Function):
-    """A gradient that cannot be differentiated again. (`once_differentiable` gives zeros under `torch.func`.)"""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        raise NotImplementedError("the distances of linfdist have no second derivative")
-
-
-class InfDistGradient(_Gradient):
-    """(dx, dw) at p = inf."""
-
-    @staticmethod
-    def forward(
-        grad: Tensor, y: Tensor, where: Tensor, x_shape: Ints, w_shape: Ints, geometry: Geometry,
-        need_x: bool, need_w: bool,
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        return kernels.inf_dist_backward(grad, y, where, x_shape, w_shape, *geometry, need_x, need_w)
+def _check_power(p: float | Tensor) -> None:
+    """Raise unless p is a real number in [1, inf]; the value of a tensor is checked when it is used."""
+    if isinstance(p, Tensor):
+        if p.dim() != 0 or not p.is_floating_point() or p.requires_grad:
+            raise ValueError(
+                "as a tensor, p must be floating-point, have no dimensions and need no gradient, got "
+                f"{p.dtype} of shape {tuple(p.shape)}, requires_grad={p.requires_grad}"
+            )
+    elif isinstance(p, bool) or not isinstance(p, Real):
+        raise TypeError(f"p must be a real number in [1, inf], got {p!r}")
+    elif not p >= 1:
+        raise ValueError(f"p must be a real number in [1, inf], got {p}")
 
 
-class PDistGradient(_Gradient):
-    """(dx, dw) at any p."""
+def _wants_gradient(*tensors: Tensor) -> bool:
+    """Whether somebody may differentiate; `torch.func` hides the answer, so there it is always yes."""
+    return (
+        (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors))
+        or torch._C._are_functorch_transforms_active()
+        or forward_ad._current_level >= 0
+    )
 
-    @staticmethod
-    def forward(
-        grad: Tensor, x: Tensor, w: Tensor, y: Tensor, p: Tensor, geometry: Geometry, need_x: bool, need_w: bool
-    ) -> tuple[Tensor, Tensor]:
-        return kernels.p_dist_backward(grad, x, w, y, p, *geometry, need_x, need_w)
+
+def _rows_of(x: Tensor) -> Tensor:
+    """(..., I) -> (B, I, 1, 1)."""
+    rows = x[None] if x.dim() == 1 else x.flatten(0, -2)
+    return rows[:, :, None, None]
 
 
-# The bare operators, as an exported program calls them, have the same gradients.
-kernels.register_gradient("inf_dist_argmax", InfDist)
-kernels.register_gradient("p_dist", PDist)
-torch.library.register_autograd("linfdist::inf_dist_backward", _Gradient.backward)
-torch.library.register_autograd("linfdist::p_dist_backward", _Gradient.backward)
+def _in_autocast(device_type: str) -> bool:
+    return torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type)
+
+
+def _listing(what: dict[str, Any]) -> str:
+    return ", ".join(f"{name}: {value}" for name, value in what.items())

@@ -13,8 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .backends import Kernels
-from .select import pick_kernels
+from .backends import Kernels, pick_kernels
 
 DTYPES = (torch.int16, torch.int32)
 SLICE = 256  # inputs per slice: lines of 128 bytes that about fit L1; measured, and not critical

@@ -10,7 +10,8 @@ from typing import NamedTuple, TypeVar
 
 from torch import Tensor
 
-IntOrPair = int | Sequence[int]
+Ints = Sequence[int]
+IntOrPair = int | Ints
 
 
 class Geometry(NamedTuple):

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from .select import native_for
+from .backends import native_for
 
 _BITS = {torch.float32: torch.int32, torch.float64: torch.int64}
 

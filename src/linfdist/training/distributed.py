@@ -24,8 +24,7 @@ from .. import machine
 from ..data import Dataset
 from ..data.samples import spread_out
 from ..errors import LinfdistError
-from ..ops.backends import native
-from ..ops.select import pick_backend
+from ..ops.backends import native, pick_backend
 from ..recipes import Recipe
 
 FORESEEN = (LinfdistError, ImportError, MemoryError, OSError, TypeError, ValueError)  # what a user can cause

@@ -12,7 +12,7 @@ from torch import Tensor
 import linfdist
 
 from ...errors import LinfdistError
-from ..geometry import Geometry
+from ..geometry import Geometry, Ints
 
 name = "native"
 
@@ -41,6 +41,25 @@ def unsupported(x: Tensor, w: Tensor) -> list[str]:
     if x.dtype not in DTYPES:
         reasons.append(f"needs float32 or float64, got {x.dtype}")
     return reasons
+
+
+def unavailable() -> list[str]:
+    if missing():
+        return [missing()]
+    try:
+        isa()
+    except InstructionSetError as error:
+        return [str(error)]
+    return []
+
+
+def detail() -> str:
+    """The instruction set in use, and those that this CPU has."""
+    return f"{isa()} (of {', '.join(isas())})"
+
+
+def only_on_request(x: Tensor) -> bool:
+    return False
 
 
 @functools.cache
@@ -92,32 +111,48 @@ def _operator(name: str) -> Callable[..., Any]:
     return getattr(torch.ops.linfdist_native, name).default
 
 
+def inf_dist(x: Tensor, w: Tensor, geometry: Geometry) -> Any:
+    return _operator("inf_dist")(x, w, *geometry)
+
+
+def inf_dist_argmax(x: Tensor, w: Tensor, geometry: Geometry) -> Any:
+    return _operator("inf_dist_argmax")(x, w, *geometry)
+
+
+def inf_dist_backward(
+    grad: Tensor, y: Tensor, where: Tensor, x_shape: Ints, w_shape: Ints, geometry: Geometry, need_x: bool, need_w: bool
+) -> Any:
+    return _operator("inf_dist_backward")(grad, y, where, x_shape, w_shape, *geometry, need_x, need_w)
+
+
+def p_dist(x: Tensor, w: Tensor, p: float, geometry: Geometry) -> Any:
+    return _operator("p_dist")(x, w, p, *geometry)
+
+
+def p_dist_backward(
+    grad: Tensor, x: Tensor, w: Tensor, y: Tensor, p: float, geometry: Geometry, need_x: bool, need_w: bool
+) -> Any:
+    return _operator("p_dist_backward")(grad, x, w, y, p, *geometry, need_x, need_w)
+
+
+def box_dist(lower: Tensor, upper: Tensor, w: Tensor, geometry: Geometry) -> Any:
+    return _operator("box_dist")(lower, upper, w, *geometry)
+
+
+def box_dist_argmax(lower: Tensor, upper: Tensor, w: Tensor, geometry: Geometry) -> Any:
+    return _operator("box_dist_argmax")(lower, upper, w, *geometry)
+
+
 def _function(name: str) -> Callable[..., Any]:
-    """The operator of that name; the geometry, one argument here, is four of the operator's."""
-
-    def call(*args: Any) -> Any:
-        flat = [part for arg in args for part in (arg if isinstance(arg, Geometry) else (arg,))]
-        return _operator(name)(*flat)
-
-    return call
-
-
-def _without_geometry(name: str) -> Callable[..., Any]:
+    """The operator of that name, which is looked up at the first call."""
     return lambda *args: _operator(name)(*args)
 
 
-inf_dist = _function("inf_dist")
-inf_dist_argmax = _function("inf_dist_argmax")
-inf_dist_backward = _function("inf_dist_backward")
-p_dist = _function("p_dist")
-p_dist_backward = _function("p_dist_backward")
-box_dist = _function("box_dist")
-box_dist_argmax = _function("box_dist_argmax")
 adam_ = _function("adam_")
 exact_dense = _function("exact_dense")
 exact_sided = _function("exact_sided")
 exact_network = _function("exact_network")
-cached_lists = _without_geometry("cached_lists")
-inf_dist_cached = _without_geometry("inf_dist_cached")
-box_dist_cached = _without_geometry("box_dist_cached")
-sizes = _without_geometry("sizes")
+cached_lists = _function("cached_lists")
+inf_dist_cached = _function("inf_dist_cached")
+box_dist_cached = _function("box_dist_cached")
+sizes = _function("sizes")

@@ -15,8 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..geometry import Geometry, Sizes
-from . import Ints
+from ..geometry import Geometry, Ints, Sizes
 
 name = "reference"
 
@@ -27,6 +26,18 @@ LARGEST_SQUARED_POWER = 64
 
 def unsupported(x: Tensor, w: Tensor) -> list[str]:
     return []
+
+
+def unavailable() -> list[str]:
+    return []
+
+
+def detail() -> str:
+    return "plain torch, any device"
+
+
+def only_on_request(x: Tensor) -> bool:
+    return False
 
 
 # --- p = inf --------------------------------------------------------------------------------------

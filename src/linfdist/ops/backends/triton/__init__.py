@@ -88,6 +88,11 @@ def detail() -> str:
     return f"{found}, {', '.join(names)}"
 
 
+def only_on_request(x: Tensor) -> bool:
+    """Whether x lies on the CPU, where Triton's interpreter runs, for tests."""
+    return x.device.type == "cpu"
+
+
 def _function(module: str, name: str) -> Callable[..., Any]:
     """The function of that name; its module, and with it Triton, is imported at the first call."""
 

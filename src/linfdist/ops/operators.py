@@ -1,28 +1,30 @@
 """The operators `torch.ops.linfdist.*`: what `torch.compile`, `torch.export` and `vmap` see.
 
 Each is defined once for every device, runs on the picked backend, and comes with a fake kernel (shapes only) and a
-batching rule (`batching`). Gradients are the business of `dist` and `box`.
+batching rule for `vmap`. Gradients are the business of `autograd`.
 
 p is a 0-dim tensor here, not a float, so that a compiled training step reads it at run time instead of being compiled
 again whenever it changes; for the same reason the p-operators take p = inf as well.
 
 Where nothing looks on (`is_plain`), the functions below are called without the operator around them, and p may be a
 float: dispatching an operator that is written in Python takes ten times as long as a small kernel.
+
+A geometry is one argument in Python, and four of an operator, whose schema knows numbers and lists alone.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd import Function, forward_ad
 
-from .backends import Ints
-from .geometry import Geometry, output_size
-from .select import pick_backend
+from .backends import pick_backend
+from .geometry import Geometry, Ints, output_size
 
-GEOMETRY = "int[] stride, int[] padding, int[] dilation, int groups"  # operators know numbers and lists alone
+GEOMETRY = "int[] stride, int[] padding, int[] dilation, int groups"
+_PLACES: dict[str, int] = {}  # by operator: how many arguments come before the geometry
 
 
 def is_plain(*tensors: Tensor) -> bool:
@@ -37,12 +39,11 @@ def is_plain(*tensors: Tensor) -> bool:
     )
 
 
-def with_geometry(function: Callable[..., Any], after: int = 0) -> Callable[..., Any]:
-    """The function, called with a geometry's four parts where it takes a `Geometry`, `after` arguments from the end."""
+def with_geometry(function: Callable[..., Any], place: int) -> Callable[..., Any]:
+    """Wrap a function that takes a `Geometry` after `place` arguments, for torch, which gives its four parts there."""
 
     def call(*args: Any) -> Any:
-        end = len(args) - after
-        return function(*args[: end - 4], Geometry(*args[end - 4 : end]), *args[end:])
+        return function(*args[:place], Geometry(*args[place : place + 4]), *args[place + 4 :])
 
     return call
 
@@ -50,30 +51,31 @@ def with_geometry(function: Callable[..., Any], after: int = 0) -> Callable[...,
 def operator(arguments: str, returns: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a function, which takes its geometry as one argument, as the operator of its name.
 
-    Returns what calls the operator, or the function itself where that makes no difference.
+    Returns a function with the same arguments that calls the operator, or the function itself where that makes no
+    difference.
     """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        name = f"linfdist::{function.__name__}"
-        torch.library.define(name, f"({arguments}) -> {returns}", tags=(torch.Tag.pt2_compliant_tag,))
-        after = arguments.split(GEOMETRY)[1].count(",")
-        direct = with_geometry(function, after)
-        torch.library.impl(name, "default")(direct)
-        dispatched = getattr(torch.ops.linfdist, function.__name__).default
+        name = function.__name__
+        place = _PLACES[name] = arguments.split(GEOMETRY)[0].count(",")
+        torch.library.define(f"linfdist::{name}", f"({arguments}) -> {returns}", tags=(torch.Tag.pt2_compliant_tag,))
+        torch.library.impl(f"linfdist::{name}", "default")(with_geometry(function, place))
+        dispatched = getattr(torch.ops.linfdist, name).default
 
         def call(*args: Any) -> Any:
-            first, second = args[:2]
             differentiable = torch.is_grad_enabled() and any(isinstance(a, Tensor) and a.requires_grad for a in args)
-            return (dispatched if differentiable or not is_plain(first, second) else direct)(*args)
+            if differentiable or not is_plain(args[0], args[1]):
+                return dispatched(*args[:place], *args[place], *args[place + 1 :])
+            return function(*args)
 
         return call
 
     return register
 
 
-def fake(name: str, after: int = 0) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def fake(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a function, which takes its geometry as one argument, as the fake kernel of an operator."""
-    return lambda function: torch.library.register_fake(f"linfdist::{name}")(with_geometry(function, after))
+    return lambda function: torch.library.register_fake(f"linfdist::{name}")(with_geometry(function, _PLACES[name]))
 
 
 def register_gradient(name: str, function: type[Function]) -> None:
@@ -168,7 +170,7 @@ def _(x: Tensor, w: Tensor, geometry: Geometry) -> tuple[Tensor, Tensor]:
     return _new_output(x, w, geometry), _new_output(x, w, geometry, torch.int32)
 
 
-@fake("inf_dist_backward", after=2)
+@fake("inf_dist_backward")
 def _(
     grad: Tensor, y: Tensor, where: Tensor, x_shape: Ints, w_shape: Ints, _: Geometry, need_x: bool, need_w: bool
 ) -> tuple[Tensor, Tensor]:
@@ -180,7 +182,7 @@ def _(x: Tensor, w: Tensor, p: Tensor, geometry: Geometry) -> Tensor:
     return _new_output(x, w, geometry)
 
 
-@fake("p_dist_backward", after=2)
+@fake("p_dist_backward")
 def _(
     grad: Tensor, x: Tensor, w: Tensor, y: Tensor, p: Tensor, _: Geometry, need_x: bool, need_w: bool
 ) -> tuple[Tensor, Tensor]:
@@ -204,14 +206,113 @@ def _(lower: Tensor, upper: Tensor, w: Tensor, geometry: Geometry) -> tuple[Tens
 @torch.library.impl("linfdist::inf_dist", "Autograd")
 def _(x: Tensor, w: Tensor, *geometry: Any) -> Tensor:
     if torch.is_grad_enabled() and (x.requires_grad or w.requires_grad):
-        return inf_dist_argmax(x, w, *geometry)[0]
+        return inf_dist_argmax(x, w, Geometry(*geometry))[0]
     with torch._C._AutoDispatchBelowAutograd():
-        return inf_dist(x, w, *geometry)
+        return inf_dist(x, w, Geometry(*geometry))
 
 
 @torch.library.impl("linfdist::box_dist", "Autograd")
 def _(lower: Tensor, upper: Tensor, w: Tensor, *geometry: Any) -> tuple[Tensor, Tensor]:
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (lower, upper, w)):
-        return box_dist_argmax(lower, upper, w, *geometry)[:2]
+        return box_dist_argmax(lower, upper, w, Geometry(*geometry))[:2]
     with torch._C._AutoDispatchBelowAutograd():
-        return box_dist(lower, upper, w, *geometry)
+        return box_dist(lower, upper, w, Geometry(*geometry))
+
+
+# --- vmap: mapped images join the batch, mapped kernels become groups of one larger convolution -----
+
+
+def _mapped_first(tensor: Tensor, dim: int | None, size: int) -> Tensor:
+    return tensor.expand(size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+
+
+def _into_channels(tensor: Tensor, dim: int | None, size: int) -> Tensor:
+    """The mapped (N, C, H, W) as (N, size * C, H, W)."""
+    return _mapped_first(tensor, dim, size).transpose(0, 1).flatten(1, 2)
+
+
+def _into_kernels(w: Tensor, dim: int | None, size: int) -> Tensor:
+    """The mapped (O, C/groups, KH, KW) as (size * O, C/groups, KH, KW)."""
+    return _mapped_first(w, dim, size).flatten(0, 1)
+
+
+def _in_groups(geometry: Geometry, size: int) -> Geometry:
+    return geometry._replace(groups=geometry.groups * size)
+
+
+def _refuse_mapped_power(dim: int | None) -> None:
+    if dim is not None:
+        raise NotImplementedError("vmap over p is not supported: map over x and w, and share p")
+
+
+def _forward_rule(operator: Callable[..., Any], images: int) -> Callable[..., Any]:
+    """The rule for an operator that takes `images` image tensors, w, perhaps p, and the geometry."""
+
+    def rule(info: Any, in_dims: Sequence[int | None], *args: Any) -> Any:
+        *tensors, geometry = args
+        xs, w, power = tensors[:images], tensors[images], tensors[images + 1 :]
+        x_dims, w_dim = in_dims[:images], in_dims[images]
+        for dim in in_dims[images + 1 : len(tensors)]:
+            _refuse_mapped_power(dim)
+        size = info.batch_size
+        if w_dim is None:
+            xs = [_mapped_first(x, dim, size).flatten(0, 1) for x, dim in zip(xs, x_dims, strict=True)]
+            mapped, inner = 0, xs[0].shape[0] // size
+        else:
+            xs = [_into_channels(x, dim, size) for x, dim in zip(xs, x_dims, strict=True)]
+            w, geometry = _into_kernels(w, w_dim, size), _in_groups(geometry, size)
+            mapped, inner = 1, w.shape[0] // size
+        outputs = operator(*xs, w, *power, geometry)
+        if isinstance(outputs, Tensor):
+            return outputs.unflatten(mapped, (size, inner)), mapped
+        return tuple(y.unflatten(mapped, (size, inner)) for y in outputs), (mapped,) * len(outputs)
+
+    return rule
+
+
+def _split_gradients(dx: Tensor, dw: Tensor, size: int, need_x: bool, need_w: bool) -> Any:
+    gradients = (
+        dx.unflatten(1, (size, dx.shape[1] // size)) if need_x else dx,
+        dw.unflatten(0, (size, dw.shape[0] // size)) if need_w else dw,
+    )
+    return gradients, (1 if need_x else None, 0 if need_w else None)
+
+
+def _inf_backward_rule(
+    info: Any, in_dims: Sequence[int | None], grad: Tensor, y: Tensor, where: Tensor, x_shape: Ints,
+    w_shape: Ints, geometry: Geometry, need_x: bool, need_w: bool,
+) -> Any:  # fmt: skip
+    size = info.batch_size
+    outputs = [_into_channels(t, dim, size) for t, dim in zip((grad, y, where), in_dims[:3], strict=True)]
+    (n, channels, *image), (neurons, *kernel) = x_shape, w_shape
+    x_shape, w_shape = [n, size * channels, *image], [size * neurons, *kernel]
+    dx, dw = inf_dist_backward(*outputs, x_shape, w_shape, _in_groups(geometry, size), need_x, need_w)
+    return _split_gradients(dx, dw, size, need_x, need_w)
+
+
+def _p_backward_rule(
+    info: Any, in_dims: Sequence[int | None], grad: Tensor, x: Tensor, w: Tensor, y: Tensor, p: Tensor,
+    geometry: Geometry, need_x: bool, need_w: bool,
+) -> Any:  # fmt: skip
+    size = info.batch_size
+    grad_dim, x_dim, w_dim, y_dim, p_dim = in_dims[:5]
+    _refuse_mapped_power(p_dim)
+    dx, dw = p_dist_backward(
+        _into_channels(grad, grad_dim, size), _into_channels(x, x_dim, size), _into_kernels(w, w_dim, size),
+        _into_channels(y, y_dim, size), p, _in_groups(geometry, size), need_x, need_w,
+    )  # fmt: skip
+    return _split_gradients(dx, dw, size, need_x, need_w)
+
+
+def _register(name: str, rule: Callable[..., Any]) -> None:
+    """Register a batching rule, which gets what torch knows of the mapping before the arguments of the operator."""
+    torch.library.register_vmap(f"linfdist::{name}", with_geometry(rule, 2 + _PLACES[name]))
+
+
+_register("inf_dist", _forward_rule(inf_dist, images=1))
+_register("inf_dist_argmax", _forward_rule(inf_dist_argmax, images=1))
+_register("p_dist", _forward_rule(p_dist, images=1))
+_register("box_dist", _forward_rule(box_dist, images=2))
+_register("box_dist_argmax", _forward_rule(box_dist_argmax, images=2))
+_register("inf_dist_backward", _inf_backward_rule)
+_register("p_dist_backward", _p_backward_rule)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import linfdist as ld
-from linfdist.ops import exact, select
+from linfdist.ops import backends, exact
 from linfdist.ops.adam import adam_step
 from linfdist.ops.backends import native, reference
 
@@ -28,7 +28,7 @@ def test_all_backends_are_listed_best_first(monkeypatch):
     for status in statuses:
         assert bool(status.reasons) != status.available, "available, or with reasons"
     best = next(status.name for status in statuses if status.available and status.name != "triton")  # on the CPU
-    assert select.pick_backend(images(3, 5), images(2, 5)).name == best
+    assert backends.pick_backend(images(3, 5), images(2, 5)).name == best
 
 
 def test_a_built_library_is_available():
@@ -41,7 +41,7 @@ def test_the_environment_forces_a_backend(monkeypatch, name):
     if name == "native" and native.missing():
         pytest.skip(native.missing())
     called = []
-    monkeypatch.setattr(select.BACKENDS[name], "inf_dist", lambda *_: called.append(name) or torch.zeros(3, 2, 1, 1))
+    monkeypatch.setattr(backends.BACKENDS[name], "inf_dist", lambda *_: called.append(name) or torch.zeros(3, 2, 1, 1))
     monkeypatch.setenv("LINFDIST_BACKEND", name)
     ld.dist(X, W)
     assert called == [name]
@@ -66,7 +66,7 @@ def test_a_forced_backend_that_cannot_run_says_why(monkeypatch):
 
 def test_an_empty_variable_forces_nothing(monkeypatch):
     monkeypatch.setenv("LINFDIST_BACKEND", "")
-    assert select.pick_backend(images(3, 5), images(2, 5)).name in ("native", "reference")
+    assert backends.pick_backend(images(3, 5), images(2, 5)).name in ("native", "reference")
 
 
 def test_a_backend_gives_its_reasons():
@@ -79,7 +79,7 @@ def test_a_backend_gives_its_reasons():
 def test_without_the_native_library_the_reference_runs_and_says_so_once(monkeypatch):
     monkeypatch.delenv("LINFDIST_BACKEND", raising=False)
     monkeypatch.setattr(native, "missing", lambda: "not built: no compiler")
-    monkeypatch.setattr(select, "_warned", set())
+    monkeypatch.setattr(backends, "_warned", set())
     with pytest.warns(UserWarning, match="slow reference backend, because the native one is not built: no compiler"):
         y = ld.dist(X, W)
     assert torch.equal(y, (X[:, None] - W).abs().amax(-1))
@@ -94,7 +94,7 @@ def test_without_the_native_library_the_reference_runs_and_says_so_once(monkeypa
 def test_a_forced_reference_does_not_warn(monkeypatch):
     monkeypatch.setenv("LINFDIST_BACKEND", "reference")
     monkeypatch.setattr(native, "missing", lambda: "not built: no compiler")
-    monkeypatch.setattr(select, "_warned", set())
+    monkeypatch.setattr(backends, "_warned", set())
     ld.dist(X, W)  # warnings are errors here
 
 
@@ -102,11 +102,11 @@ def test_the_reference_warns_of_a_large_problem_only(monkeypatch):
     monkeypatch.setattr(native, "missing", lambda: "")
     monkeypatch.setattr(native, "unsupported", lambda x, w: ["needs tensors on cpu, got moon"])
     monkeypatch.delenv("LINFDIST_BACKEND", raising=False)
-    monkeypatch.setattr(select, "_warned", set())
-    assert select.pick_backend(images(64, 64), images(64, 64)) is reference
+    monkeypatch.setattr(backends, "_warned", set())
+    assert backends.pick_backend(images(64, 64), images(64, 64)) is reference
     large = images(1024, 1024)
     with pytest.warns(UserWarning, match="needs tensors on cpu, got moon"):
-        assert select.pick_backend(large, large) is reference
+        assert backends.pick_backend(large, large) is reference
 
 
 @needs_native

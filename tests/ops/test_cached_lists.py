@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from linfdist.ops.backends import native
-from linfdist.ops.box import dist_box
-from linfdist.ops.dist import dist
-from linfdist.ops.kept import keep
+from linfdist.ops.cached_lists import make_lists
+from linfdist.ops.dist import dist, dist_box
 from linfdist.ops.sizes import sizes
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -21,7 +20,7 @@ def problem(dtype, inputs=83, neurons=29, seed=0):
     upper = lower + torch.rand(inputs, dtype=dtype, generator=generator)
     w = 2 * torch.randn(neurons, inputs, dtype=dtype, generator=generator)
     w[3], w[5, 7] = (lower + upper) / 2, lower[7]  # a distance of 0 is possible
-    kept = keep(lower, upper, w)
+    kept = make_lists(lower, upper, w)
     assert kept is not None
     return lower, upper, w, kept, generator
 
@@ -77,7 +76,7 @@ def test_lists_that_would_read_elsewhere_are_refused():
             kept._replace(**wrong).dist(lower[None])
     with pytest.raises(RuntimeError, match="linfdist: "):
         kept.dist(lower[None, 1:])
-    assert keep(lower, upper + math.inf, w) is None
+    assert make_lists(lower, upper + math.inf, w) is None
 
 
 @pytest.mark.parametrize("backend", ["", "reference"])

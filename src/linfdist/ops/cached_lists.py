@@ -10,13 +10,12 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from .backends import native
-from .select import native_for
+from .backends import native, native_for
 
 FEW_ROWS = 32  # from here on, the lists that a call makes for its own rows are shorter by more than they cost
 
 
-class Kept(NamedTuple):
+class CachedLists(NamedTuple):
     """The weights (O, I), the box (I), and which sides of which weights can be the distance within it."""
 
     w: Tensor
@@ -38,10 +37,10 @@ class Kept(NamedTuple):
         return near, far
 
 
-def keep(lower: Tensor, upper: Tensor, w: Tensor) -> Kept | None:
+def make_lists(lower: Tensor, upper: Tensor, w: Tensor) -> CachedLists | None:
     """Lists for all inputs between lower and upper (I); None where no kernel knows them, or bounds overflow."""
     own = w.detach().contiguous()
     if not native_for(own, "cached_lists") or not (lower.isfinite() & upper.isfinite()).all():
         return None
     low, high = lower.contiguous(), upper.contiguous()
-    return Kept(own, low, high, *native.cached_lists(low, high, own))
+    return CachedLists(own, low, high, *native.cached_lists(low, high, own))
