@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from linfdist.report.compared import chart
+from linfdist.report.charts import compared_chart
 from linfdist.tables.layout import Panel, accuracy_table, cost_table, panels, stated, title
 from linfdist.tables.rows import CompareRow
 
@@ -36,7 +36,7 @@ def pictures(peers: Sequence[CompareRow]) -> dict[str, bytes]:
     several = _several(peers)
     if not several:
         return {}
-    drawn = chart(several)
+    drawn = compared_chart(several)
     return {"compare": drawn.light, "compare-dark": drawn.dark}
 
 

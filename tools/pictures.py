@@ -9,7 +9,7 @@ from linfdist.bench import Report
 from linfdist.bench.report import pairs, ratio
 from linfdist.eps import parse_eps
 from linfdist.models.zoo.cards import Card
-from linfdist.report.plots.theme import LIGHT, require_matplotlib
+from linfdist.report.plots.style import LIGHT, require_matplotlib
 from linfdist.report.published import NETWORKS
 from linfdist.tables.layout import published_number
 from linfdist.tables.plan import plan

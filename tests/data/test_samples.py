@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linfdist.data.samples import spread_out
+from linfdist.data.base import spread_out
 
 
 @given(count=st.integers(0, 400), total=st.integers(0, 2000))

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 import linfdist.data as data
-from linfdist.data import catalogue, cifar10, fashion, idx, mnist, tinyimagenet
+from linfdist.data import catalogue, cifar10, fashion, mnist, tinyimagenet
 from linfdist.data.base import Builtin, Corrupt, Info, Source, Unavailable
 
 
@@ -34,8 +34,8 @@ def idx_files(seed: int) -> dict[str, bytes]:
     rng = np.random.default_rng(seed)
     files = {}
     for prefix, count in (("train", 13), ("t10k", 7)):
-        files[f"{prefix}-images-idx3-ubyte"] = idx.encode(rng.integers(0, 256, (count, 28, 28), dtype=np.uint8))
-        files[f"{prefix}-labels-idx1-ubyte"] = idx.encode(rng.integers(0, 10, count, dtype=np.uint8))
+        files[f"{prefix}-images-idx3-ubyte"] = mnist.encode(rng.integers(0, 256, (count, 28, 28), dtype=np.uint8))
+        files[f"{prefix}-labels-idx1-ubyte"] = mnist.encode(rng.integers(0, 10, count, dtype=np.uint8))
     return files
 
 
@@ -44,7 +44,7 @@ def small_idx(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, bytes]]:
     """Files of 13 and 7 images that pass for the two data sets."""
     files = {"mnist": idx_files(0), "fashion": idx_files(1)}
     monkeypatch.setattr(
-        idx, "SUMS", {name: {file: md5(value) for file, value in part.items()} for name, part in files.items()}
+        mnist, "SUMS", {name: {file: md5(value) for file, value in part.items()} for name, part in files.items()}
     )
     return files
 
@@ -85,13 +85,13 @@ def test_the_sibling_has_the_same_file_names(tmp_path, small_idx, no_sources):
     assert data.load("fashion", "train", tmp_path).classes == fashion.CLASSES
 
 
-@pytest.mark.parametrize("file", idx.FILES)
+@pytest.mark.parametrize("file", mnist.FILES)
 @pytest.mark.parametrize("harm", ["truncated", "changed", "longer"])
 def test_wrong_idx_files_are_named_and_refused(tmp_path, small_idx, file, harm):
     value = small_idx["mnist"][file]
     wrong = {"truncated": value[:-1], "changed": value[:-1] + bytes([value[-1] ^ 1]), "longer": value + b"1"}[harm]
     put(tmp_path / "mnist", {**small_idx["mnist"], file: wrong})
-    with pytest.raises(Corrupt, match=rf"mnist: {file}: md5 is .*, should be {idx.SUMS['mnist'][file]}"):
+    with pytest.raises(Corrupt, match=rf"mnist: {file}: md5 is .*, should be {mnist.SUMS['mnist'][file]}"):
         data.load("mnist", "train", tmp_path)  # although other sources would have it
     assert not list(tmp_path.rglob("*.safetensors"))
 
@@ -106,9 +106,9 @@ def test_truncated_idx_gz_is_named(tmp_path, small_idx):
 
 def test_idx_round_trip():
     values = np.arange(30, dtype=np.uint8).reshape(2, 3, 5)
-    assert np.array_equal(idx.array(idx.encode(values)), values)
+    assert np.array_equal(mnist.array(mnist.encode(values)), values)
     with pytest.raises(Corrupt, match="not an idx file"):
-        idx.array(b"\x89PNG and so on")
+        mnist.array(b"\x89PNG and so on")
 
 
 # CIFAR-10

@@ -14,9 +14,8 @@ from PIL import Image
 from linfdist import data, recipes
 from linfdist.files import load_tensors
 from linfdist.report.charts import Chart
-from linfdist.report.commands import commands
 from linfdist.report.gallery import halves, magnification, pictures, sheet
-from linfdist.report.html import page
+from linfdist.report.html import commands, page
 
 from .test_run import at_eps, attempt, change_gallery, edit_rows, edit_summary, read_run
 

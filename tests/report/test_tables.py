@@ -5,8 +5,8 @@ from fractions import Fraction
 import pytest
 
 from linfdist.report import tables
-from linfdist.report.plots.curve import curve
-from linfdist.report.plots.curve import gain as gain_of
+from linfdist.report.plots.curves import curve
+from linfdist.report.plots.curves import gain as gain_of
 from linfdist.runs.rows import Attempt, Counts, Row, count
 
 EPS = Fraction(1, 10)

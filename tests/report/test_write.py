@@ -14,8 +14,8 @@ from linfdist.report.charts import _certified_accuracy as certified_accuracy
 from linfdist.report.charts import _training as training
 from linfdist.report.gallery import halves, sheet
 from linfdist.report.plots import LIGHT
-from linfdist.report.plots.curve import curve
-from linfdist.report.plots.labels import spread, stacked
+from linfdist.report.plots.curves import curve
+from linfdist.report.plots.style import spaced, stacked
 
 from .test_html import HOSTILE, Page, attack
 from .test_run import at_eps, edit_rows, edit_summary, read_run
@@ -164,7 +164,7 @@ def test_stacked():
 
 @pytest.mark.parametrize("wanted", [[88.8, 88.9, 89.5], [10.0, 50.0, 52.0], [3.0, 2.0, 1.0], [5.0], []])
 def test_spread(wanted):
-    placed = spread(wanted, 6.0)
+    placed = spaced(wanted, 6.0)
     order = sorted(range(len(wanted)), key=lambda k: wanted[k])
     for lower, upper in itertools.pairwise(order):
         assert placed[upper] - placed[lower] >= 6 - 1e-9

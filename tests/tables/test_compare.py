@@ -170,7 +170,7 @@ def test_the_command(tmp_path, digits, monkeypatch):
     other = rows[0].model_copy(update={"recipe": "00000000", "certified": 0.0})
     append_records(tmp_path / "rows.jsonl", [other.model_dump(exclude_none=True)])
     before = (tmp_path / "rows.jsonl").read_bytes()
-    monkeypatch.setattr("linfdist.report.compared.require_matplotlib", no_matplotlib)
+    monkeypatch.setattr("linfdist.report.charts.require_matplotlib", no_matplotlib)
     second = CliRunner().invoke(app, command)
     assert second.exit_code == 0
     assert "trial 1 of 2" in first.output

@@ -3,7 +3,7 @@
 import pytest
 
 from linfdist.report import plots
-from linfdist.report.compared import chart
+from linfdist.report.charts import compared_chart
 from linfdist.runs.records import append_records
 from linfdist.tables.layout import accuracy_table, cost_table, panels, paper_table, stated
 from linfdist.tables.rows import CompareRow, read_compare_rows
@@ -86,14 +86,14 @@ def test_the_page_and_its_picture(make_compare_row, tmp_path):
         make_compare_row("natural", "Natural training", certified=0.0, trials=[]),
         make_compare_row("dist", "ℓ∞-dist"),
     ]
-    drawn = chart([("one", rows), ("two", rows[:1])])
+    drawn = compared_chart([("one", rows), ("two", rows[:1])])
     assert drawn.light.startswith(b"\x89PNG")
     assert drawn.light != drawn.dark
     axes = plots.compared([make_compare_row(seconds=241.0, trials=[]), make_compare_row(seconds=304.0, trials=[])])
     first, last = axes.get_xlim()
     assert {200, 500} <= {tick for tick in axes.get_xticks() if first < tick < last}  # a decade alone would have none
     with pytest.raises(ValueError, match="nothing to draw"):
-        chart([("one", [])])
+        compared_chart([("one", [])])
 
 
 def test_a_picture_joins_the_budgets_of_a_method(make_compare_row):

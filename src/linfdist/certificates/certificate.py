@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..data.samples import as_samples
+from ..data.base import as_samples
 from ..eps import Eps, down, in_words, parse_eps
 from ..machine import CPU, choose_device
 from ..models import Network, as_network

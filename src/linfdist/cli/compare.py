@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 
 from linfdist.files import write_atomically
-from linfdist.report.compared import chart
+from linfdist.report.charts import compared_chart
 from linfdist.runs.folder import ROWS
 from linfdist.tables.compare import run
 from linfdist.tables.contenders import chosen
@@ -69,7 +69,7 @@ def compare(
 def _draw(panel: Panel, folder: Path) -> None:
     """Draw the picture, for white and for dark pages; say what is missing if that cannot be done."""
     try:
-        drawn = chart([panel])
+        drawn = compared_chart([panel])
     except ImportError as error:
         say(f"no picture: {error}")
         return

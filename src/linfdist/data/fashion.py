@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from . import idx
+from . import mnist
 from .base import Builtin, Content, Info, Source, Unavailable
 from .sources import apt_tree
 
@@ -33,10 +33,10 @@ def _from_package(work: Path) -> Content:
 
 
 def _below(root: Path, otherwise: str) -> Content:
-    files = idx.read_folder(root / _INSTALLED)
+    files = mnist.read_folder(root / _INSTALLED)
     if files is None:
         raise Unavailable(otherwise)
-    return idx.content("fashion", files, str(root / _INSTALLED), CLASSES)
+    return mnist.content("fashion", files, str(root / _INSTALLED), CLASSES)
 
 
 FASHION = Builtin(
@@ -51,11 +51,11 @@ FASHION = Builtin(
         std=0.3520,
         terms="MIT",
     ),
-    local=lambda root: idx.local("fashion", ("fashion", "FashionMNIST/raw"), root, CLASSES),
+    local=lambda root: mnist.local("fashion", ("fashion", "FashionMNIST/raw"), root, CLASSES),
     sources=(
         Source(f"installed Debian package {_PACKAGE}", _from_installed),
         Source(f"Debian package {_PACKAGE}", _from_package),
-        Source("public mirror", lambda work: idx.mirror("fashion", _MIRROR, work, CLASSES)),
+        Source("public mirror", lambda work: mnist.mirror("fashion", _MIRROR, work, CLASSES)),
     ),
-    by_hand=idx.BY_HAND,
+    by_hand=mnist.BY_HAND,
 )

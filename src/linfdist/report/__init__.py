@@ -1,6 +1,42 @@
 """Show a run as one page: reports read rows, never models. `plots` draws into matplotlib's axes."""
 
+from pathlib import Path
+
+from ..files import remove_leftovers, write_atomically
+from ..runs.folder import Run
 from . import plots
-from .write import write
+from .charts import draw
+from .gallery import halves, sheet
+from .html import page
+from .plots.style import require_matplotlib
 
 __all__ = ["plots", "write"]
+
+PICTURES = ("certified_accuracy", "fates", "radius_by_class", "confusion", "training", "margin_vs_method", "gallery")
+
+
+def write(run: str | Path, out: str | Path | None = None) -> Path:
+    """Write the report into `out` (default: RUN/report) and return the page's path.
+
+    Pictures of an earlier report that this run has no data for are removed. Needs matplotlib, the extra `report`.
+    """
+    require_matplotlib()
+    content = Run(run)
+    content.check_evaluated()
+    target = Path(run) / "report" if out is None else Path(out)
+    charts = draw(content)
+    images = {name: chart.light for name, chart in charts.items()}
+    if parts := halves(content):
+        images["gallery"] = sheet(parts, content.classes)
+    text = page(content, charts)
+    target.mkdir(parents=True, exist_ok=True)
+    replaces = (target / "report.html").exists()  # otherwise a picture of that name is somebody else's
+    remove_leftovers(target / "report.html")  # of a report that was killed while it was written
+    for name in PICTURES:
+        remove_leftovers(target / f"{name}.png")
+        if name in images:
+            write_atomically(target / f"{name}.png", images[name])
+        elif replaces:
+            (target / f"{name}.png").unlink(missing_ok=True)
+    write_atomically(target / "report.html", text)
+    return target / "report.html"

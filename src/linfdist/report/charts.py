@@ -2,7 +2,7 @@
 
 import io
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,10 +11,8 @@ from ..eps import down, nearest, percent
 from ..runs.folder import Run
 from ..runs.rows import count
 from . import tables
-from .plots.certified import certified_accuracy
-from .plots.curve import gain
-from .plots.theme import DARK, LIGHT, Theme, figure_for_file, require_matplotlib, set_title, styled
-from .plots.training import training
+from .plots.curves import Entry, certified_accuracy, compared, gain, training
+from .plots.style import DARK, LIGHT, Theme, figure_for_file, require_matplotlib, set_title, styled
 
 DPI = 200  # twice that of a screen
 MOST_PANELS = 12  # classes with a histogram of their own
@@ -203,3 +201,17 @@ def _margin_vs_method(run: Run, theme: Theme) -> Any:
     axes.set_aspect("equal")
     set_title(axes, f"Mean {down(gained.mean_margin, 4)} by the margin, {down(gained.mean_radius, 4)} by {method}")
     return figure
+
+
+def compared_chart(panels: Sequence[tuple[str, Sequence[Entry]]]) -> Chart:
+    """Draw one panel below another, each with its title and its rows. Needs matplotlib, the extra `report`."""
+    require_matplotlib()
+
+    def drawing(theme: Theme) -> Any:
+        figure = figure_for_file(7.6, 4.2 * len(panels))
+        places = figure.subplots(len(panels), squeeze=False).flat
+        for axes, (title, rows) in zip(places, panels, strict=True):
+            compared(rows, title, axes=axes, theme=theme)
+        return figure
+
+    return both(drawing)

@@ -8,7 +8,7 @@ from sklearn.exceptions import ConvergenceWarning  # type: ignore[import-untyped
 from torch import Tensor
 
 from ..data import Dataset
-from ..data.measure import measure
+from ..data.folder import measure
 from ..models import PixelNet
 from ..recipes.schema import build
 from ..training import Trainer

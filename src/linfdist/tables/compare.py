@@ -9,7 +9,7 @@ from filelock import FileLock, Timeout
 
 from .. import data
 from ..data import Dataset
-from ..data.samples import spread_out
+from ..data.base import spread_out
 from ..runs.folder import MODEL
 from ..runs.records import append_records
 from ..training import Diverged

@@ -10,9 +10,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ..data.augment import Augment, draw, send
-from ..data.samples import as_pixels
-from ..data.warp import Warp
+from ..data.augment import Augment, Warp, draw, send
+from ..data.base import as_pixels
 from ..recipes import Recipe
 from .distributed import Workers
 

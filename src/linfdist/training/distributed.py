@@ -22,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from .. import machine
 from ..data import Dataset
-from ..data.samples import spread_out
+from ..data.base import spread_out
 from ..errors import LinfdistError
 from ..ops.backends import native, pick_backend
 from ..recipes import Recipe

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from .. import data, machine, recipes
 from ..data import Dataset, Info
-from ..data.measure import measure
-from ..data.samples import as_samples
+from ..data.base import as_samples
+from ..data.folder import measure
 from ..models import PixelNet
 from ..recipes import Recipe
 from .distributed import Workers

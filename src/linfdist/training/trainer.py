@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..data import Dataset, Info
-from ..data.samples import as_pixels, spread_out
+from ..data.base import as_pixels, spread_out
 from ..errors import LinfdistError
 from ..models import PixelNet
 from ..models.loading import load_into

@@ -1,9 +1,7 @@
 """Pictures of results, as matplotlib axes (extra `report`): the charts of `linfdist report`, for one's own figures."""
 
-from .certified import certified_accuracy
-from .compared import compared
+from .curves import certified_accuracy, compared, training
 from .image import image
-from .theme import DARK, LIGHT, Theme
-from .training import training
+from .style import DARK, LIGHT, Theme
 
 __all__ = ["DARK", "LIGHT", "Theme", "certified_accuracy", "compared", "image", "training"]

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...eps import down, up
-from .theme import LIGHT, Theme, new_figure, styled
+from .style import LIGHT, Theme, new_figure, styled
 
 Pixels = NDArray[np.floating[Any]]  # (H, W, 3) in [0, 1]
 

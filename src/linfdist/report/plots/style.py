@@ -1,6 +1,6 @@
-"""Colours and style of all charts, for white and for dark pages."""
+"""Colours and style of all charts, for white and for dark pages, and where their labels go."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
@@ -89,3 +89,36 @@ def figure_for_file(width: float, height: float) -> Any:
 def set_title(axes: Any, text: str, pad: float = 10) -> None:
     """The title of a chart, in the manner of all of them."""
     axes.set_title(text, loc="left", fontsize=12, fontweight="bold", pad=pad)
+
+
+def spaced(wanted: Sequence[float], gap: float) -> list[float]:
+    """Positions for labels, at least `gap` apart, in the same order, near where they are wanted."""
+    order = sorted(range(len(wanted)), key=lambda k: wanted[k])
+    placed = [0.0] * len(wanted)
+    blocks: list[list[int]] = []
+    for k in order:
+        blocks.append([k])
+        # Merge from the top down: a block sits centred on the mean of what its labels want.
+        while len(blocks) > 1 and _start(blocks[-1], wanted, gap) < _end(blocks[-2], wanted, gap) + gap:
+            blocks[-2:] = [blocks[-2] + blocks[-1]]
+    for block in blocks:
+        start = _start(block, wanted, gap)
+        for place, k in enumerate(block):
+            placed[k] = start + place * gap
+    return placed
+
+
+def stacked(wanted: Sequence[float], lowest: float, gap: float) -> list[float]:
+    """Positions for labels that may only move up, and none below `lowest`. wanted: ascending."""
+    placed: list[float] = []
+    for value in wanted:
+        placed.append(max(value, placed[-1] + gap if placed else lowest))
+    return placed
+
+
+def _start(block: Sequence[int], wanted: Sequence[float], gap: float) -> float:
+    return sum(wanted[k] for k in block) / len(block) - gap * (len(block) - 1) / 2
+
+
+def _end(block: Sequence[int], wanted: Sequence[float], gap: float) -> float:
+    return _start(block, wanted, gap) + gap * (len(block) - 1)
