@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linfdist.eps import down, nearest, percent, round_down, round_up, share, up, written
+from linfdist.eps import as_text, down, nearest, percent, round_down, round_up, share, up, written
 
 
 @pytest.mark.parametrize(
@@ -61,3 +61,11 @@ def test_the_nearest_floats_on_either_side(exact):
 def test_a_float_is_its_own_rounding():
     assert round_down(Fraction(3, 4)) == round_up(Fraction(3, 4)) == 0.75
     assert round_down(Fraction(1, 10)) < Fraction(1, 10) <= round_up(Fraction(1, 10))
+
+
+@pytest.mark.parametrize(
+    "eps", ["8/255", "0.30", 0, 1, 0.3, 0.25, 1e-7, Fraction(8, 255), Fraction(10**8, 3 * 10**8 + 1)]
+)
+def test_a_radius_as_text_means_the_same(eps):
+    assert parse_eps(as_text(eps)) == parse_eps(eps)
+    assert as_text(eps) == eps or not isinstance(eps, str)

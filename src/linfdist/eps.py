@@ -45,6 +45,15 @@ def parse_eps(text: Eps, *, name: str = "eps", at_most: int = 1) -> Fraction:
     return value
 
 
+def as_text(eps: Eps) -> str:
+    """Return text that means just this number: itself if it is text, else the shortest, or the fraction in full."""
+    if isinstance(eps, str):
+        return eps
+    value = parse_eps(eps)
+    short = in_words(value)
+    return short if parse_eps(short) == value else str(value)
+
+
 def in_words(eps: Fraction) -> str:
     """The shortest text that means just this number: 0.3, 8/255; long fractions are cut off, and never rounded up."""
     decimal = f"{float(eps):g}"

@@ -9,6 +9,8 @@ from typing import Literal
 
 import torch
 
+from ..eps import Eps, parse_eps
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -45,7 +47,7 @@ class Plan:
     norm of the gradient. Methods read what they have a use for.
     """
 
-    eps: float
+    eps: Eps
     epochs: float = 20.0
     warm_up: float = 1.0
     ramp: float = 10.0
@@ -60,7 +62,8 @@ class Plan:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("eps", "epochs", "lr", "clip", "batch_size", "warm_up", "ramp", "pad", "seed"):
+        parse_eps(self.eps)
+        for name in ("epochs", "lr", "clip", "batch_size", "warm_up", "ramp", "pad", "seed"):
             if not _is_number(value := getattr(self, name)):
                 quoted = ", without quotes" if isinstance(value, str) else ""
                 raise TypeError(f"{name} = {value!r:.60}: must be a number{quoted}, got a {type(value).__name__}")
@@ -68,8 +71,6 @@ class Plan:
             ends = getattr(self, name)
             if not isinstance(ends, Sequence) or len(ends) != 2 or not all(map(_is_number, ends)):
                 raise TypeError(f"{name} = {ends!r:.60}: must be two numbers between 0 and 1, such as (1.0, 0.5)")
-        if not 0 <= self.eps <= 1:
-            raise ValueError(f"eps = {self.eps!r}: must be between 0 and 1, on the 0–1 intensity scale")
         for name in ("epochs", "lr", "clip", "batch_size"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} = {getattr(self, name)!r}: must be more than 0")
@@ -86,7 +87,7 @@ class Plan:
 
     def at(self, step: int, steps_per_epoch: int) -> Stage:
         """The settings of step number `step` = 0, 1, 2, …"""
-        epoch = step / steps_per_epoch
+        epoch, eps = step / steps_per_epoch, float(parse_eps(self.eps))
         share = _clip((epoch - self.warm_up) / self.ramp) if self.ramp else float(epoch >= self.warm_up)
         after = self.warm_up + self.ramp
         rest = _clip((epoch - after) / (self.epochs - after)) if self.epochs > after else 0.0
@@ -94,7 +95,7 @@ class Plan:
         (k0, k1), (b0, b1) = self.kappa, self.beta
         kappa, beta = k0 + (k1 - k0) * share, b0 + (b1 - b0) * share
         done = _clip((epoch - self.warm_up) / (self.epochs - self.warm_up)) if self.epochs > self.warm_up else 0.0
-        return Stage(epoch, self.eps * share, kappa, beta, lr, self.seed, step, share, self.eps, done)
+        return Stage(epoch, eps * share, kappa, beta, lr, self.seed, step, share, eps, done)
 
 
 def _is_number(value: object) -> bool:

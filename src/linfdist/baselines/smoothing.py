@@ -14,7 +14,7 @@ from statistics import NormalDist
 import torch
 from torch import Tensor
 
-from ..eps import parse_eps, round_down
+from ..eps import Eps, parse_eps, round_down
 from ..models import PixelNet
 from .binomial import lower_bound
 
@@ -61,7 +61,7 @@ class StatisticalClaim:
 def smoothed(
     network: PixelNet,
     x: Tensor,
-    eps: str | float | Fraction,
+    eps: Eps,
     sigma: float,
     y: Tensor | None = None,
     samples: int = 1000,

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from ..data import read_images
+from ..eps import Eps, as_text
 from ..models import Network
 from .certificate import certify
 
@@ -24,8 +25,8 @@ class CertifiedImage:
     prediction: int
     name: str | None
     radius: float
-    eps: str | None
     certified: bool | None
+    eps: str | None
     method: str
     domain: str | None = None  # see `Certificate`
     resized_to: int | None = None  # the side of the image that the network saw, if files are resized first
@@ -60,7 +61,7 @@ def read_for(network: Network, paths: Sequence[str | os.PathLike[str]]) -> Tenso
 def certify_files(
     network: Network,
     paths: Sequence[str | os.PathLike[str]],
-    eps: str | None = None,
+    eps: Eps | None = None,
     method: str = "box",
     classes: Sequence[str] | None = None,
 ) -> list[CertifiedImage]:
@@ -72,17 +73,8 @@ def certify_files(
     proof = certify(network, read_for(network, paths), eps, method=method)
     certified = [None] * len(paths) if proof.certified is None else proof.certified.tolist()
     found = zip(paths, proof.prediction.tolist(), proof.radius.tolist(), certified, strict=True)
+    rest = None if eps is None else as_text(eps), method, proof.domain, network.resize
     return [
-        CertifiedImage(
-            os.fspath(path),
-            best,
-            classes[best] if classes else None,
-            radius,
-            eps,
-            sure,
-            method,
-            proof.domain,
-            network.resize,
-        )
+        CertifiedImage(os.fspath(path), best, classes[best] if classes else None, radius, sure, *rest)
         for path, best, radius, sure in found
     ]

@@ -7,7 +7,6 @@ import torch
 
 from ..attacks import smallest
 from ..data import Dataset
-from ..eps import parse_eps
 from ..models import Network
 from ..runs.folder import Gallery
 from ..runs.rows import Row
@@ -16,7 +15,7 @@ EACH = 8  # of the most robust images, and as many of the least
 ROUNDS = 6  # of the search for small perturbations
 
 
-def make(network: Network, dataset: Dataset, rows: Sequence[Row], eps: str) -> Gallery | None:
+def make(network: Network, dataset: Dataset, rows: Sequence[Row], eps: Fraction) -> Gallery | None:
     """The eight correctly classified images of the smallest and the eight of the largest radius, in that order.
 
     Images for which no perturbation is found are left out; None if there is nothing to show.
@@ -27,7 +26,7 @@ def make(network: Network, dataset: Dataset, rows: Sequence[Row], eps: str) -> G
     indices = torch.tensor([row.index for row in chosen])
     images = dataset.images[indices]
     x = network.from_bytes(images)
-    found = smallest(network, x, dataset.labels[indices].to(x.device), parse_eps(eps) or Fraction(1, 255), ROUNDS)
+    found = smallest(network, x, dataset.labels[indices].to(x.device), eps or Fraction(1, 255), ROUNDS)
     broken = found.broken.nonzero().flatten().tolist()
     if not broken:
         return None

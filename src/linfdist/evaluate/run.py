@@ -13,6 +13,7 @@ from torch import Tensor
 from ..attacks import attack
 from ..certificates import on_device
 from ..data import Dataset
+from ..eps import Eps, as_text
 from ..files import remove_leftovers
 from ..models import Network, as_network
 from ..runs.folder import GALLERY, Gallery, Results
@@ -40,7 +41,7 @@ class Evaluation:
 def evaluate(
     network: object,
     dataset: Dataset,
-    eps: str,
+    eps: Eps,
     out: Path,
     model_file: Path | None = None,
     *,
@@ -80,7 +81,7 @@ def evaluate(
         data_sha256=checksum(images),
         split=split,
         limit=None if images is dataset else limit,
-        eps=eps,
+        eps=as_text(eps),
         method=method,
         attacks=tuple(attacks),
         batch=batch,
@@ -179,7 +180,7 @@ class _Evaluator:
                 few = slice(indices.start, indices.stop)
                 found = evaluate_batch(
                     self.proofs, self.images.images[few], self.images.labels[few], indices.start,
-                    self.settings.eps, self.settings.method, self.attacks, self.settings.radii,
+                    self.settings.radius, self.settings.method, self.attacks, self.settings.radii,
                     spare=not self.settings.radii and batch > 0,
                 )  # fmt: skip
                 self.check(found.rows, found.attacked)
@@ -277,7 +278,7 @@ class _Evaluator:
     def make_gallery(self, rows: Sequence[Row]) -> Gallery | None:
         """The gallery of the whole; None if there is nothing to show."""
         with busy("searching the smallest perturbations of a few images", self.show_progress):
-            return gallery.make(self.network, self.images, rows, self.settings.eps)
+            return gallery.make(self.network, self.images, rows, self.settings.radius)
 
     def _what(self) -> str:
         part = "" if self.shard.count == 1 else f" {self.shard}"

@@ -5,6 +5,8 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 from ..attacks import ATTACKS
@@ -84,11 +86,16 @@ class EvaluationSettings:
     radii: bool = True
 
     def __post_init__(self) -> None:
-        parse_eps(self.eps)
+        _ = self.radius
         if self.batch < 1:
             raise ValueError(f"batch = {self.batch}: must be at least 1 image")
         if self.limit is not None and self.limit < 1:
             raise ValueError(f"limit = {self.limit}: must be at least 1 image")
+
+    @cached_property
+    def radius(self) -> Fraction:
+        """The exact value of eps."""
+        return parse_eps(self.eps)
 
     def as_json(self) -> dict[str, Any]:
         """The settings as they are kept beside the rows."""

@@ -1,13 +1,12 @@
 """What freezing did to a network: its accuracy before and after."""
 
 from dataclasses import dataclass, replace
-from fractions import Fraction
 
 from torch import Tensor
 
 from ..certificates import certify
 from ..data import Dataset
-from ..eps import parse_eps
+from ..eps import Eps, as_text, parse_eps
 from ..models import PixelNet
 from .certificate import box_certified_at, certified_at
 from .network import FrozenNet
@@ -29,20 +28,23 @@ class Comparison:
     certified: tuple[int, int]
 
 
-def compare(network: PixelNet, frozen: FrozenNet, images: Tensor, labels: Tensor, eps: Fraction) -> Comparison:
+def compare(network: PixelNet, frozen: FrozenNet, images: Tensor, labels: Tensor, eps: Eps) -> Comparison:
     """Both networks on images uint8 (N, C, H, W). Both proofs are about the closed eps-ball of real images."""
     if not len(images):
         raise ValueError("there are no images to compare the networks on")
+    radius = parse_eps(eps)
     method = "margin" if frozen.head is None else "box"
     clean, certified = [0, 0], [0, 0]
     for start in range(0, len(images), BATCH):
         x, y = images[start : start + BATCH], labels[start : start + BATCH]
-        proof = certify(network, x.float() / 255, eps, y, method=method, radii=False)
+        proof = certify(network, x.float() / 255, radius, y, method=method, radii=False)
         assert proof.certified is not None
         logits = frozen(x)
         best = logits.argmax(1)
         right = best == y
-        proved = certified_at(frozen, logits, eps) if frozen.head is None else box_certified_at(frozen, x, best, eps)
+        proved = (
+            certified_at(frozen, logits, radius) if frozen.head is None else box_certified_at(frozen, x, best, radius)
+        )
         clean[0] += int((proof.prediction == y).sum())
         clean[1] += int(right.sum())
         certified[0] += int(proof.certified.sum())
@@ -51,16 +53,16 @@ def compare(network: PixelNet, frozen: FrozenNet, images: Tensor, labels: Tensor
 
 
 def with_accuracy(
-    frozen: FrozenNet, network: PixelNet, test: Dataset, eps: str, limit: int | None = None
+    frozen: FrozenNet, network: PixelNet, test: Dataset, eps: Eps, limit: int | None = None
 ) -> tuple[FrozenNet, Comparison]:
     """Compare a frozen network with the one it was made from on (the first `limit`) test images; its facts keep it."""
     part = slice(0, limit)
-    compared = compare(network, frozen, test.images[part], test.labels[part], parse_eps(eps))
+    compared = compare(network, frozen, test.images[part], test.labels[part], eps)
     measured = {
         "data": test.name,
         "split": "test",
         "n": compared.n,
-        "eps": eps,
+        "eps": as_text(eps),
         "clean": 100 * compared.clean[1] / compared.n,
         "certified": 100 * compared.certified[1] / compared.n,
         "float_clean": 100 * compared.clean[0] / compared.n,

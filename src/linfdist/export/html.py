@@ -18,7 +18,7 @@ from string import Template
 from tempfile import TemporaryDirectory
 
 from ..data import Dataset
-from ..eps import parse_eps
+from ..eps import Eps, as_text, parse_eps
 from ..exact import FrozenNet, save
 from ..files import write_atomically
 
@@ -37,18 +37,18 @@ def page(
     name: str,
     classes: Sequence[str] | None = None,
     samples: Dataset | None = None,
-    eps: str | None = None,
+    eps: Eps | None = None,
 ) -> str:
     """The text of the page.
 
     network: an exact network, or the bytes of its file, which then are on the page as they are. name: its name.
-    classes: their names. samples: a data set whose first images the page offers. eps: the first radius, as text.
+    classes: their names. samples: a data set whose first images the page offers. eps: the first radius.
     """
     content = network if isinstance(network, bytes) else _bytes(network)
     data = {
         "name": name,
         "classes": None if classes is None else list(classes),
-        "eps": None if eps is None else {"text": eps, "levels": int(parse_eps(eps) * 255)},
+        "eps": None if eps is None else {"text": as_text(eps), "levels": int(parse_eps(eps) * 255)},
         "samples": None if samples is None else _samples(samples),
     }
     style, script = _part("page.css"), script_text()
@@ -73,7 +73,7 @@ def to_html(
     name: str,
     classes: Sequence[str] | None = None,
     samples: Dataset | None = None,
-    eps: str | None = None,
+    eps: Eps | None = None,
 ) -> None:
     """Write the page to a file; see `page`."""
     write_atomically(path, page(network, name, classes, samples, eps))

@@ -2,13 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
 
 import torch
 from torch import Tensor
 
 from ..certificates.radius import largest_proved
-from ..eps import parse_eps
+from ..eps import Eps, parse_eps
 from .relu import Affine, ReluNet
 
 METHODS = ("ibp", "crown")
@@ -36,7 +35,7 @@ class Opinion:
 
 
 @torch.no_grad()
-def second_opinion(network: ReluNet, images: Tensor, eps: str | float | Fraction, method: str = "crown") -> Opinion:
+def second_opinion(network: ReluNet, images: Tensor, eps: Eps, method: str = "crown") -> Opinion:
     """Bound the leads over the ball of radius eps around each image, within [0, 1]; eps on the 0–1 intensity scale.
 
     method: "ibp" pushes intervals through all layers (Appendix B); "crown" bounds every neuron by linear functions of

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ..eps import down, parse_eps, up
+from ..eps import Eps, down, parse_eps, up
 from ..export.graph import LARGEST_FILE, Graph, Value
 from ..export.layers import crop_nodes
 from ..files import write_atomically
@@ -43,7 +43,7 @@ def relu_to_onnx(network: ReluNet, path: str | Path, dtype: torch.dtype = torch.
     graph.save(Path(path), images, [logits], {})
 
 
-def write_vnnlib(network: ReluNet, path: str | Path, image: Tensor, eps: str | float | Fraction, label: int) -> None:
+def write_vnnlib(network: ReluNet, path: str | Path, image: Tensor, eps: Eps, label: int) -> None:
     """Write the property "some image within eps has a class other than `label`" as a VNN-LIB file.
 
     A verifier that answers `unsat` has proved the class on the ball, within [0, 1]. image (C, H, W): as the network

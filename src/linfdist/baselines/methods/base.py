@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 from torch.nn import Parameter
 
+from ...eps import Eps, parse_eps
 from ...models import PixelNet
 from ...nn.base import Contract, Handlers
 from ..networks import ReLUNet, sized
@@ -82,11 +83,11 @@ class Method(ABC):
         """What the network is made of, besides images and classes: arguments of its class, by name."""
         return sized(size, width)
 
-    def plan(self, eps: float, epochs: float, reach: float = 1.0, **changes: Any) -> Plan:
+    def plan(self, eps: Eps, epochs: float, reach: float = 1.0, **changes: Any) -> Plan:
         """The plan of the cited works, scaled to so many epochs: natural for a twentieth, then growing for a half.
 
         reach: how many times eps is trained for. changes: other values of the plan. Batches are small: in short
         trainings, the number of updates is what is scarce.
         """
         values = {"warm_up": epochs / 20, "ramp": epochs / 2, "lr": 1e-3, "batch_size": 128, **changes}
-        return Plan(min(1.0, reach * eps), epochs, **values)
+        return Plan(min(1.0, reach * float(parse_eps(eps))), epochs, **values)
