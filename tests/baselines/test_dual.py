@@ -5,9 +5,9 @@ import torch
 from torch.nn.functional import cross_entropy
 
 import linfdist as ld
+from linfdist.baselines.latent import by_parallel_lines
 from linfdist.baselines.methods import CAP, PVT
-from linfdist.baselines.methods.pvt import by_duals
-from linfdist.baselines.parallel import by_parallel_lines
+from linfdist.baselines.methods.relaxed import by_duals
 from linfdist.baselines.plan import Stage
 from linfdist.bounds import LinearBounds
 from linfdist.bounds.forms import Forms

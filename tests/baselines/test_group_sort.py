@@ -9,7 +9,7 @@ import torch
 import linfdist as ld
 from linfdist.attacks import attack
 from linfdist.baselines import GroupSort, GroupSortNet
-from linfdist.baselines.group_sort import project_rows
+from linfdist.baselines.activations import project_rows
 from linfdist.baselines.methods import GroupSortHinge
 from linfdist.eps import parse_eps
 from linfdist.models.rounding import rounding_error

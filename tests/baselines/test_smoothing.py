@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 import linfdist as ld
 from linfdist.baselines import METHODS, Plan, StatisticalClaim, smoothed, train
-from linfdist.baselines.binomial import FINE, at_most, lower_bound
-from linfdist.baselines.smoothing import ABSTAINED, radius_of
+from linfdist.baselines.smoothing import ABSTAINED, FINE, at_most, lower_bound, radius_of
 
 from .nets import mlp, pixels
 

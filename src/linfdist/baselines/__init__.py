@@ -4,18 +4,14 @@ Importing this makes their files loadable by `linfdist.models.load`; `linfdist.l
 """
 
 from ..models.loading import CLASSES
+from .activations import GroupSort, ReLU
 from .adder import BatchNorm, NormLinear
-from .adder_net import AdderNet
-from .affine import Conv2d, Linear
-from .group_sort import GroupSort, GroupSortNet
+from .affine import Conv2d, Linear, Scores
 from .methods import METHODS, Method
-from .networks import SIZES, ReLUNet, sized
+from .networks import SIZES, AdderNet, GroupSortNet, ReLUNet, SortNet, sized
 from .plan import Plan
-from .relu import ReLU
-from .scores import Scores
 from .smoothing import StatisticalClaim, smoothed
 from .sort_linear import NearestSorted, SortLinear
-from .sort_net import SortNet
 from .train import Epoch, train
 
 CLASSES["baselines.ReLUNet"] = ReLUNet

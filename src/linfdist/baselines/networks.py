@@ -1,14 +1,19 @@
-"""Conventional ReLU networks, in the sizes of the works that are compared with."""
+"""Rival networks: ReLUs, sorted groups, sorted sums of distances, and ℓ1 and ℓ2 distances."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from ..models.base import PixelNet, check_sizes, config_of, first_layers
-from ..nn import Flatten, LipschitzModule, Readout, Stack
-from .affine import Conv2d, Linear
-from .relu import ReLU
-from .scores import Scores
+from ..nn import DistLinear, Flatten, LipschitzModule, MeanShift, Readout, Stack
+from .activations import GroupSort, ReLU
+from .adder import BatchNorm, NormLinear
+from .affine import Conv2d, Linear, Scores
+from .sort_linear import TERMS, NearestSorted, SortLinear
 
 # Convolutions as [channels, kernel, stride, padding], then hidden linear layers.
 SIZES: dict[str, dict[str, Any]] = {
@@ -56,21 +61,53 @@ class ReLUNet(PixelNet):
         return self.scores
 
 
+class GroupSortNet(PixelNet):
+    """As `ReLUNet`, with sorted groups of `group` channels or neurons in place of ReLUs.
+
+    Its Lipschitz constant is computed from its weights, whatever these are. `methods.GroupSortHinge` trains it, and
+    keeps it at 1/std.
+    """
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        classes: int,
+        mean: Sequence[float],
+        std: float,
+        convolutions: Sequence[Sequence[int]] = (),
+        hidden: Sequence[int] = (),
+        group: int = 2,
+        crop: int | None = None,
+    ) -> None:
+        check_layers(convolutions, hidden)
+        super().__init__(check_sizes(shape, mean, crop, classes=classes), crop)
+        self.config = {**config_of(GroupSortNet, locals()), "class": "baselines.GroupSortNet"}
+        self.config["convolutions"] = [list(each) for each in convolutions]
+        layers, features = hidden_layers((shape[0], *self.size), convolutions, hidden, partial(GroupSort, group))
+        self.body = Stack(*first_layers(mean, std, crop), *layers)
+        self.body.output_shape((shape[0], *self.size))  # ValueError if groups do not come out even
+        self.scores = Scores(features, classes)
+
+    @property
+    def readout(self) -> Readout:
+        return self.scores
+
+
 def hidden_layers(
     place: tuple[int, ...],
     convolutions: Sequence[Sequence[int]],
     hidden: Sequence[int],
-    bend: Callable[[], LipschitzModule],
+    activation: Callable[[], LipschitzModule],
 ) -> tuple[list[LipschitzModule], int]:
-    """Convolutions and linear layers, each with what `bend` makes, for images of shape `place`; how many features."""
+    """Convolutions and linear layers, each with an activation, for images of shape `place`; how many features."""
     layers: list[LipschitzModule] = []
     for channels, kernel, stride, padding in convolutions:
-        layers += [Conv2d(place[0], channels, kernel, stride, padding), bend()]
+        layers += [Conv2d(place[0], channels, kernel, stride, padding), activation()]
         place = layers[-2].output_shape(place)
     layers.append(Flatten())
     sizes = [*layers[-1].output_shape(place), *hidden]
     for inputs, outputs in pairwise(sizes):
-        layers += [Linear(inputs, outputs), bend()]
+        layers += [Linear(inputs, outputs), activation()]
     return layers, sizes[-1]
 
 
@@ -116,3 +153,85 @@ def check_hidden(hidden: object, needed: bool = True) -> None:
         raise ValueError("there must be at least one hidden layer, such as hidden=[512, 512]")
     if min(hidden, default=1) < 1:
         raise ValueError(f"every layer needs at least one neuron, got hidden = {hidden!r:.60}")
+
+
+class AdderNet(PixelNet):
+    """Hidden layers of ℓ1 or ℓ2 distances, each with a batch normalisation, then a linear layer to the logits.
+
+    shape: (C, H, W) of the images; classes: how many logits; mean, std: see `Normalize`; hidden: neurons of each hidden
+    layer; norm: 1, as in AdderNets, or 2; crop: the side of the centre crop, if any. A layer of I inputs may stretch
+    changes of the pixels by I^(1/norm): nothing is certified at a radius of any use.
+    """
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        classes: int,
+        mean: Sequence[float],
+        std: float,
+        hidden: Sequence[int],
+        norm: int = 1,
+        crop: int | None = None,
+    ) -> None:
+        check_hidden(hidden)
+        super().__init__(check_sizes(shape, mean, crop, classes=classes), crop)
+        self.config = {**config_of(AdderNet, locals()), "class": "baselines.AdderNet"}
+        layers: list[LipschitzModule] = [*first_layers(mean, std, crop), Flatten()]
+        sizes = [*layers[-1].output_shape((shape[0], *self.size)), *hidden]
+        for inputs, outputs in pairwise(sizes):
+            layers += [NormLinear(inputs, outputs, norm), BatchNorm(outputs)]
+        self.body = Stack(*layers)
+        self.scores = Scores(sizes[-1], classes)
+
+    @property
+    def readout(self) -> Readout:
+        return self.scores
+
+
+class SortNet(PixelNet):
+    """Hidden layers of sorted sums, each with a mean shift; the first is an ℓ∞-dist layer, and the last gives logits.
+
+    shape: (C, H, W) of the images; classes: how many logits; mean, std: see `Normalize`; hidden: neurons of each hidden
+    layer; keep, terms: see `SortLinear`; identity_init: see `DistNet`; crop: the side of the centre crop, if any. The
+    pixels are not dropped in training, so that the first layer is one of plain distances, as the authors' is. With the
+    identity to start with, a layer of few neurons that loses one of them jumps by 10, and learns less: the default is
+    to start without it.
+    """
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        classes: int,
+        mean: Sequence[float],
+        std: float,
+        hidden: Sequence[int],
+        keep: float = 0.7,
+        terms: int = TERMS,
+        identity_init: bool = False,
+        crop: int | None = None,
+    ) -> None:
+        check_hidden(hidden)
+        super().__init__(check_sizes(shape, mean, crop, classes=classes), crop)
+        self.config = {**config_of(SortNet, locals()), "class": "baselines.SortNet"}
+        layers: list[LipschitzModule] = [*first_layers(mean, std, crop), Flatten()]
+        sizes = [*layers[-1].output_shape((shape[0], *self.size)), *hidden]
+        for number, (inputs, outputs) in enumerate(pairwise(sizes)):
+            identity = identity_init and inputs <= outputs
+            if number == 0:
+                layers.append(DistLinear(inputs, outputs, identity_init=identity))
+            else:
+                layers.append(SortLinear(inputs, outputs, keep, terms, identity_init=identity))
+            layers.append(MeanShift(outputs))
+        self.body = Stack(*layers)
+        self.last = NearestSorted(sizes[-1], classes, keep, terms)
+
+    @property
+    def readout(self) -> Readout:
+        return self.last
+
+    def dropped(self, x: Tensor, p: float, generator: torch.Generator) -> Tensor:
+        """The logits (B, classes) while hidden neurons are dropped at random, with ℓp distances: see `SortLinear`."""
+        self.check_images(x)
+        for layer in self.body:
+            x = layer.dropped(x, p, generator) if isinstance(layer, SortLinear) else layer(x, p)
+        return -self.last.neurons.dropped(x, p, generator)

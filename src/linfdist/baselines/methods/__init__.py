@@ -1,20 +1,10 @@
 """Methods of training conventional networks, one file for each."""
 
-from .adder import Adder, Euclidean
-from .adversarial import Adversarial
 from .base import Method
-from .cap import CAP
-from .colt import COLT
-from .crown_ibp import CrownIBP, FusedCrownIBP
-from .diffai import DiffAI
-from .group_sort import GroupSortHinge
-from .ibp import IBP
-from .mtl_ibp import MTLIBP
-from .natural import Natural
-from .pvt import PVT
-from .sabr import SABR
-from .smoothing import Smoothing
-from .sortnet import Sort
+from .interval import IBP, MTLIBP, SABR, CrownIBP, DiffAI, FusedCrownIBP
+from .lipschitz import GroupSortHinge, Sort
+from .plain import Adder, Adversarial, Euclidean, Natural, Smoothing
+from .relaxed import CAP, COLT, PVT
 
 METHODS: dict[str, type[Method]] = {
     each.name: each

@@ -1,0 +1,178 @@
+"""Training on intervals (IBP) and on what refines or replaces them in part."""
+
+from dataclasses import replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from ...bounds.forms import pull_back
+from ...bounds.training import Bounds
+from ...bounds.zonotope import forward_zonotope
+from ...models import PixelNet
+from ..plan import Stage
+from .base import Method, Settings, at_half_width
+from .plain import Adversarial
+
+
+class IBP(Method):
+    """κ · cross-entropy + (1 − κ) · cross-entropy of the worst case that intervals allow for; ε grows, κ falls."""
+
+    name = "ibp"
+    title = "IBP"
+    source = "Gowal et al., 2018"
+    settings: ClassVar[Settings] = (
+        {"lr": 1e-3, "reach": 1.1},
+        {"lr": 1e-3, "reach": 4 / 3},  # 0.4 for 0.3
+        {"lr": 2e-3, "reach": 1.1, "kappa": (1.0, 0.0)},
+    )
+    readout_needs = pull_back
+
+    def __call__(self, network: PixelNet, x: Tensor, y: Tensor, stage: Stage) -> tuple[Tensor, Tensor]:
+        z = network(x)
+        natural = cross_entropy(z, y)
+        if stage.kappa == 1.0:
+            return natural, z
+        return stage.kappa * natural + (1 - stage.kappa) * self.worst(network, x, y, stage), z
+
+    def worst(self, network: PixelNet, x: Tensor, y: Tensor, stage: Stage) -> Tensor:
+        """An upper bound of the cross-entropy over the balls, averaged over the batch."""
+        return cross_entropy(-Bounds(network, x, stage.eps).interval_margins(y), y)
+
+
+class SABR(IBP):
+    """IBP over the box of radius λε around an image that PGD has found within (1 − λ) ε, so that it is in the ball.
+
+    `share` is λ: 1 is IBP, and near 0 it is adversarial training. The box leaves out most of the ball, so that this is
+    no bound of the worst case: networks become easier to train, and are certified by linear bounds, or not at all.
+    """
+
+    name = "sabr"
+    title = "SABR"
+    source = "Müller et al., 2023"
+    settings = (
+        {"lr": 1e-3, "share": 0.6, "kappa": (1.0, 0.0)},
+        {"lr": 1e-3, "share": 0.4, "kappa": (1.0, 0.0)},
+        {"lr": 2e-3, "share": 0.6, "kappa": (1.0, 0.0)},
+    )
+
+    def __init__(self, share: float = 0.4, steps: int = 7) -> None:
+        if not 0 < share <= 1:
+            raise ValueError(f"share = {share!r}: must be more than 0 and at most 1, the part of eps that boxes have")
+        self.share, self.attack = share, Adversarial(steps)
+
+    def worst(self, network: PixelNet, x: Tensor, y: Tensor, stage: Stage) -> Tensor:
+        centre = self.centre(network, x, y, stage)
+        return cross_entropy(-Bounds(network, centre, self.share * stage.eps).interval_margins(y), y)
+
+    def centre(self, network: PixelNet, x: Tensor, y: Tensor, stage: Stage) -> Tensor:
+        """The middle of each box."""
+        reach = (1 - self.share) * stage.eps
+        return self.attack.attacked(network, x, y, replace(stage, eps=reach)) if reach > 0 else x
+
+
+class MTLIBP(IBP):
+    """(1 − α) · cross-entropy of what PGD finds + α · that of the worst case by intervals.
+
+    `share` is α: 1 is IBP, and 0 is adversarial training.
+    """
+
+    name = "mtl-ibp"
+    title = "MTL-IBP"
+    source = "De Palma et al., 2024"
+    settings = (
+        {"lr": 1e-3, "share": 0.5, "kappa": (1.0, 0.0)},
+        {"lr": 1e-3, "share": 0.2, "kappa": (1.0, 0.0)},
+        {"lr": 2e-3, "share": 0.5, "kappa": (1.0, 0.0)},
+    )
+
+    def __init__(self, share: float = 0.5, steps: int = 7) -> None:
+        if not 0 <= share <= 1:
+            raise ValueError(f"share = {share!r}: must be between 0 and 1, the weight of the interval loss")
+        self.share, self.attack = share, Adversarial(steps)
+
+    def worst(self, network: PixelNet, x: Tensor, y: Tensor, stage: Stage) -> Tensor:
+        attacked = self.attack.attacked(network, x, y, stage) if stage.eps > 0 else x
+        return (1 - self.share) * cross_entropy(network(attacked), y) + self.share * super().worst(network, x, y, stage)
+
+
+class CrownIBP(IBP):
+    """IBP whose margins are β · linear bounds + (1 − β) · intervals; β falls while ε grows."""
+
+    name = "crown-ibp"
+    title = "CROWN-IBP"
+    source = "Zhang et al., 2020"
+    layers_need = pull_back
+
+    def worst(self, network: PixelNet, x: Tensor, y: Tensor, stage: Stage) -> Tensor:
+        bounds = Bounds(network, x, stage.eps)
+        if stage.beta == 0.0:
+            return cross_entropy(-bounds.interval_margins(y), y)
+        margins = stage.beta * bounds.linear_margins(y)
+        if stage.beta < 1.0:
+            margins = margins + (1 - stage.beta) * bounds.interval_margins(y)
+        return cross_entropy(-margins, y)
+
+
+class FusedCrownIBP(IBP):
+    """CROWN-IBP with loss fusion (Xu et al., 2020): one linear form for each image, and not one for each class.
+
+    The loss is log Σ exp(z[j] − z[y]). Over the intervals [l, u] of these differences, exp lies below its chords, so
+    the sum is at most one linear form of the logits, which is pulled back to the pixels.
+    """
+
+    name = "crown-ibp-fused"
+    title = "CROWN-IBP (loss fusion)"
+    source = "Xu et al., 2020"
+    layers_need = pull_back
+
+    def worst(self, network: PixelNet, x: Tensor, y: Tensor, stage: Stage) -> Tensor:
+        bounds = Bounds(network, x, stage.eps)
+        weight, row = bounds.margins(y)
+        upper = -bounds.by_intervals(weight, row).view(len(y), -1)  # of z[j] − z[y]: (B, classes)
+        by_intervals = cross_entropy(upper, y)
+        if stage.beta == 0.0:
+            return by_intervals
+        lower = torch.minimum(bounds.by_intervals(-weight, row).view(len(y), -1), upper)
+        top = upper.detach().amax(1, keepdim=True)  # so that no exp overflows
+        low, high, width = (lower - top).exp(), (upper - top).exp(), upper - lower
+        flat = width < 1e-4  # a point, such as the label's own difference: the line through it is as good as a chord
+        slope = torch.where(flat, high, (high - low) / width.where(~flat, 1.0))
+        each = weight.view(len(y), -1, network.classes)  # z[y] − z[j]
+        summed = bounds.by_lines((slope[:, :, None] * each).sum(1), torch.arange(len(y), device=y.device))
+        most = (high - slope * upper).sum(1) - summed
+        fused = (most.clamp(min=1e-30).log() + top[:, 0]).mean()
+        return stage.beta * fused + (1 - stage.beta) * by_intervals
+
+
+class DiffAI(IBP):
+    """IBP whose worst case is β · that of hybrid zonotopes + (1 − β) · that of intervals, a mix of two domains.
+
+    While ε grows, so does the share of the ball that is bounded: the rest of ε moves its centre at random (inclusion
+    sampling, 2019). `terms` pixels of each image, drawn at random, have error terms (stochastic correlation); all other
+    pixels, and whatever the ReLUs add, are intervals.
+    """
+
+    name = "diffai"
+    title = "DiffAI"
+    source = "Mirman et al., 2018, 2019"
+    certified_by = ("box", "crown-ibp", "crown", "zonotope")
+    settings = at_half_width(IBP.settings)
+    layers_need = forward_zonotope
+
+    def __init__(self, terms: int = 32) -> None:
+        if terms < 1:
+            raise ValueError(f"terms = {terms}: must be at least 1, the pixels of an image that have error terms")
+        self.terms = terms
+
+    def worst(self, network: PixelNet, x: Tensor, y: Tensor, stage: Stage) -> Tensor:
+        share = stage.eps / stage.target if stage.target > 0 else 1.0
+        drawn = torch.rand(2, *x.shape, generator=stage.generator("hybrid")).to(x)
+        centre = (x + (1 - share) * stage.eps * (2 * drawn[0] - 1)).clamp(0.0, 1.0)
+        bounds = Bounds(network, centre, share * stage.eps)
+        intervals = cross_entropy(-bounds.interval_margins(y), y)
+        if stage.beta == 0.0:
+            return intervals
+        zonotopes = cross_entropy(-bounds.zonotope_margins(y, drawn[1], self.terms), y)
+        return stage.beta * zonotopes + (1 - stage.beta) * intervals
