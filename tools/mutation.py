@@ -104,8 +104,8 @@ FAULTS = [
     ),
     Fault(
         "the Lipschitz constant of contrast is rounded to nearest",
-        "round_up(1 / self._span())",
-        "float(1 / self._span())",
+        "round_up(1 / self.span())",
+        "float(1 / self.span())",
         "nn/test_clip.py",
     ),
     Fault(
@@ -231,13 +231,16 @@ FAULTS = [
         "training/test_files.py",
     ),
     Fault(
-        "a file of the zoo is not compared with its card", "found = file_sha256(path)", "found = expected", "models/zoo"
+        "a file of the zoo is not compared with its card",
+        "hashlib.sha256(content).hexdigest()\n    if found != expected:",
+        "hashlib.sha256(content).hexdigest()\n    if False:",
+        "models/zoo",
     ),
     # --- attacks, exports, estimator, rivals, command line
     Fault(
         "an attack leaves its ball",
-        "images = ball.clip(torch.where(images.isnan(), x, images))",
-        "images = torch.where(images.isnan(), x, images)",
+        "ball.clip(torch.where(images.isnan(), ",
+        "(torch.where(images.isnan(), ",
         "attacks/test_base.py",
     ),
     Fault(
