@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linfdist.eps import as_text, down, nearest, percent, round_down, round_up, share, up, written
+from linfdist.eps import as_text, down, nearest, parse_eps, percent, round_down, round_up, share, up, written
 
 
 @pytest.mark.parametrize(
