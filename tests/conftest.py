@@ -11,8 +11,9 @@ import pytest
 import torch
 from hypothesis import settings
 
-from linfdist import data
+from linfdist import data, recipes
 from linfdist.ops.backends import BACKENDS
+from linfdist.training import train
 
 from .profiles import NIGHTLY, covering
 
@@ -105,3 +106,10 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data")
     data.fetch("digits", folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def digits_run(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The finished run of a small network that has learned the digits. Copy it before you write into it."""
+    recipe = recipes.load("digits-quick").override({"width": 64, "epochs": 8})
+    return train(recipe, tmp_path_factory.mktemp("digits") / "run", data_dir=digits, quiet=True)

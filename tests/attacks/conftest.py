@@ -1,4 +1,4 @@
-"""The digits, and a small network that has learned them."""
+"""A small network that has learned the digits, and test images."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -6,8 +6,7 @@ from typing import NamedTuple
 import pytest
 from torch import Tensor
 
-from linfdist import data, models, recipes
-from linfdist.training import train
+from linfdist import data, models
 
 
 class Trained(NamedTuple):
@@ -16,13 +15,7 @@ class Trained(NamedTuple):
     y: Tensor
 
 
-def learned(folder: Path, out: Path, **changes: object) -> Trained:
-    recipe = recipes.load("digits-quick").override({"width": 48, "epochs": 10, **changes})
-    network = models.load(train(recipe, out, data_dir=folder, quiet=True))
-    test = data.load("digits", "test", folder)
-    return Trained(network, test.images[:200].float() / 255, test.labels[:200])
-
-
 @pytest.fixture(scope="session")
-def trained(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    return learned(digits, tmp_path_factory.mktemp("runs") / "plain")
+def trained(digits: Path, digits_run: Path) -> Trained:
+    network, test = models.load(digits_run), data.load("digits", "test", digits)
+    return Trained(network, test.images[:200].float() / 255, test.labels[:200])

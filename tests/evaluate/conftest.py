@@ -1,13 +1,13 @@
 """The digits, and a small network that has learned some of them."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from linfdist import data, models, recipes
+from linfdist import data, models
 from linfdist.evaluate import evaluate
-from linfdist.training import train
 
 SETTINGS = {"eps": "0.1", "attacks": ("pgd",), "batch": 40, "limit": 150}  # four batches, the last one of 30
 
@@ -21,9 +21,8 @@ def _small_galleries() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def run(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    recipe = recipes.load("digits-quick").override({"width": 64, "epochs": 8})
-    return train(recipe, tmp_path_factory.mktemp("runs") / "run", data_dir=digits, quiet=True)
+def run(digits_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Path(shutil.copytree(digits_run, tmp_path_factory.mktemp("runs") / "run"))
 
 
 @pytest.fixture(scope="session")

@@ -1,19 +1,19 @@
 """Networks that have learned something, and their frozen forms."""
 
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import torch
 
 from linfdist import data, exact, models, recipes
 from linfdist.training import train
 
 
 @pytest.fixture(scope="session")
-def trained(digits, tmp_path_factory) -> SimpleNamespace:
+def trained(digits, digits_run, tmp_path_factory) -> SimpleNamespace:
     """run: its folder; network; frozen; file: the frozen network in a file; images, labels: the test images."""
-    return made(digits, tmp_path_factory.mktemp("exact") / "run", ["width=64", "epochs=8"])
+    return frozen(digits, Path(shutil.copytree(digits_run, tmp_path_factory.mktemp("exact") / "run")))
 
 
 @pytest.fixture(scope="session")
@@ -25,15 +25,17 @@ def trained_mlp(digits, tmp_path_factory) -> SimpleNamespace:
 
 
 def made(digits: Path, run: Path, changes: list[str]) -> SimpleNamespace:
-    torch.manual_seed(0)
-    torch.set_num_threads(1)
     recipe = recipes.override(recipes.load("digits-quick"), changes)
-    train(recipe, run, data_dir=digits, quiet=True)
+    return frozen(digits, train(recipe, run, data_dir=digits, quiet=True))
+
+
+def frozen(digits: Path, run: Path) -> SimpleNamespace:
     network = models.load(run)
-    frozen = exact.freeze(network)
-    file = Path(run) / "frozen.safetensors"
-    exact.save(frozen, file)
+    exact_network = exact.freeze(network)
+    file = run / "frozen.safetensors"
+    exact.save(exact_network, file)
     test = data.load("digits", split="test", data_dir=digits)
     return SimpleNamespace(
-        run=run, network=network, frozen=frozen, file=file, images=test.images, labels=test.labels, data_dir=digits
-    )
+        run=run, network=network, frozen=exact_network, file=file, images=test.images, labels=test.labels,
+        data_dir=digits,
+    )  # fmt: skip

@@ -8,22 +8,17 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from linfdist import data, models, recipes
+from linfdist import data, models
 from linfdist.cli import app
 from linfdist.files import save_tensors
-from linfdist.training import train
 
 
 @pytest.fixture(scope="session")
-def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("sklearn", reason="scikit-learn brings the digits")
-    folder = tmp_path_factory.mktemp("report")
-    data.fetch("digits", folder / "data")
-    recipe = recipes.load("digits-quick").override({"width": 48, "epochs": 6})
-    run = train(recipe, folder / "small run", data_dir=folder / "data", quiet=True)
-    result = CliRunner().invoke(app, ["evaluate", str(run), "--data-dir", str(folder / "data")])
+def evaluated(digits: Path, digits_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = Path(shutil.copytree(digits_run, tmp_path_factory.mktemp("report") / "small run"))
+    result = CliRunner().invoke(app, ["evaluate", str(run), "--data-dir", str(digits)])
     assert result.exit_code == 0, result.output
-    _add_gallery(run, data.load("digits", "test", folder / "data"))
+    _add_gallery(run, data.load("digits", "test", digits))
     return run
 
 

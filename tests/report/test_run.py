@@ -60,7 +60,7 @@ def test_everything_is_read(run):
     assert len(content.rows) == 450
     assert content.classes == tuple("0123456789")
     assert content.stored_recipe["name"] == content.recipe.name == "digits-quick"
-    assert len(content.metrics) == 6
+    assert len(content.metrics) == 8
     assert len(content.gallery.rows) == 6
     assert [len(half) for half in halves(content).values()] == [3, 3]
 
@@ -192,7 +192,7 @@ def test_eps_as_a_number_is_refused(run):
 def test_metrics_end_where_they_were_cut_off(run):
     path = run / "metrics.jsonl"
     path.write_text(path.read_text()[:-30])
-    assert len(read_run(run).metrics) == 5
+    assert len(read_run(run).metrics) == 7
 
 
 def change_gallery(run, **changes):
