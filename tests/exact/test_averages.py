@@ -108,9 +108,8 @@ def test_the_worst_corner_is_tried(averaging):
     """Attacks through the float form find nothing within a certificate, and find much just beyond the truth."""
     x, y = averaging.images[:60], averaging.labels[:60]
     proof = ld.certify(averaging.frozen, x, "0.1", y)
-    subject = ld.evaluate.ExactSubject(averaging.frozen)
     for eps in (Fraction(1, 10), Fraction(3, 10)):
-        found = subject.attack(ld.attacks.PGD(), x, y, eps)
+        found = ld.attacks.PGD()(averaging.frozen, x, y, eps)
         right = averaging.frozen(x).argmax(1) == y
         assert not (found.broken & right & (found.size <= proof.radius)).any()
         assert (found.broken & right).any()
