@@ -49,7 +49,7 @@ K ?= not triton and not reference and not compile and not export
 test-sanitized: setup  ## the tests of ops on the C++ core with ASan and UBSan
 	$(bin)/cmake -S . -B build/sanitized -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(bin)/ninja -DCMAKE_CXX_COMPILER=g++ \
 	  -DPython_EXECUTABLE=$(CURDIR)/$(bin)/python -DLINFDIST_NATIVE=ON \
-	  -DCMAKE_CXX_FLAGS='-O1 -g1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined'
+	  -DCMAKE_CXX_FLAGS='-O0 -g1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined'
 	$(bin)/cmake --build build/sanitized
 	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 \
 	  UBSAN_OPTIONS=print_stacktrace=1 OMP_NUM_THREADS=2 $(bin)/python -m pytest -q -p tests.sanitized -m 'not slow' -k '$(K)' $(TESTS)
