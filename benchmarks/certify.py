@@ -14,7 +14,7 @@ from linfdist import data, recipes
 from linfdist.attacks import attack
 from linfdist.bench.races import undisturbed
 from linfdist.certificates import Certifier, certify
-from linfdist.certificates.chunks import rows_at_once
+from linfdist.certificates.proofs import rows_at_once
 from linfdist.eps import parse_eps
 from linfdist.models import DistNet, PixelNet
 from linfdist.training import Trainer

@@ -13,7 +13,7 @@ from torch import Tensor
 import linfdist as ld
 from linfdist import data, exact, zoo
 from linfdist.bench.races import undisturbed
-from linfdist.certificates.chunks import rows_at_once
+from linfdist.certificates.proofs import rows_at_once
 from linfdist.exact.freeze import to_grid
 from linfdist.exact.network import FrozenLayer
 from linfdist.models import PixelNet

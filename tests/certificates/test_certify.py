@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import linfdist as ld
-from linfdist.certificates import chunks
+from linfdist.certificates import proofs
 
 from .nets import head_net, images, random_net, trained_net, two_classes
 
@@ -95,7 +95,7 @@ def test_chunks_do_not_matter(net, monkeypatch):
     x = images(23, seed=8)
     eps = torch.rand(23, 1, 3, 3, dtype=torch.float64) * 0.02
     whole, whole_box = ld.certify(net, x, "0.02"), ld.certify(net, x, eps)
-    monkeypatch.setattr(chunks, "ROWS", 5)
+    monkeypatch.setattr(proofs, "ROWS", 5)
     parts, parts_box = ld.certify(net, x, "0.02"), ld.certify(net, x, eps)
     assert torch.equal(whole.prediction, parts.prediction)
     assert torch.equal(whole.certified, parts.certified)
@@ -111,9 +111,9 @@ def test_large_activations_make_small_chunks():
         small = ld.models.DistNet((1, 28, 28), 10, 5120, 5, [0.0], 1.0)
         conv = ld.models.ConvDistNetMLP((3, 32, 32), 10, 32, 4, [0.0] * 3, 1.0, head=4)
         wide = ld.models.ConvDistNetMLP((3, 32, 32), 10, 96, 3, [0.0] * 3, 1.0, head=4)
-    assert chunks.rows_at_once(small) == chunks.ROWS
-    assert chunks.rows_at_once(conv) == chunks.ELEMENTS // (32 * 32 * 32) == 512
-    assert chunks.rows_at_once(wide) == chunks.ELEMENTS // (96 * 32 * 32) < chunks.ROWS
+    assert proofs.rows_at_once(small) == proofs.ROWS
+    assert proofs.rows_at_once(conv) == proofs.ELEMENTS // (32 * 32 * 32) == 512
+    assert proofs.rows_at_once(wide) == proofs.ELEMENTS // (96 * 32 * 32) < proofs.ROWS
 
 
 def test_an_empty_batch(net):

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linfdist.certificates.margin import LogitMargin
+from linfdist.certificates.proofs import LogitMargin
 from linfdist.certificates.prover import _certify
 from linfdist.eps import parse_eps
 from linfdist.models import DistNet

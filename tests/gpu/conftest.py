@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from linfdist import machine
-from linfdist.certificates import device as proofs
+from linfdist.certificates import checks as proofs
 from linfdist.ops.backends import triton
 
 from . import pretend

@@ -10,7 +10,7 @@ import linfdist as ld
 from linfdist import attacks
 from linfdist.attacks.strong import STAGES
 from linfdist.bounds.head import TANH_EPS
-from linfdist.certificates import device as proofs
+from linfdist.certificates import checks as proofs
 from linfdist.certificates import on_device
 from linfdist.data import Dataset
 from linfdist.evaluate import evaluate

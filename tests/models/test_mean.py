@@ -14,7 +14,7 @@ from linfdist.attacks import attack
 from linfdist.attacks.surrogate import gradient, surrogate
 from linfdist.bounds import margins, proofs
 from linfdist.bounds.head import HeadBounds
-from linfdist.certificates import chunks
+from linfdist.certificates.proofs import ROWS, rows_at_once
 from linfdist.eps import parse_eps
 from linfdist.files import load_tensors, save_tensors
 from linfdist.models import Composed, DistNet, Mean, from_config, load, save
@@ -264,7 +264,7 @@ def test_counts():
 
 def test_memory_follows_the_members():
     wide = DistNet((1, 3, 3), 4, 200_000, 2, [0.3], 0.31, identity_init=False).eval()
-    assert chunks.rows_at_once(Mean([random_net(0), wide])) == chunks.rows_at_once(wide) < chunks.ROWS
+    assert rows_at_once(Mean([random_net(0), wide])) == rows_at_once(wide) < ROWS
 
 
 @pytest.mark.parametrize("compact", [False, True])

@@ -8,8 +8,7 @@ from torch import Tensor
 
 from ..bounds import LinearBounds, ZonotopeBounds
 from ..models import PixelNet
-from .box import MarginBounds, MarginProof
-from .proof import Proof, largest_of
+from .proofs import MarginBounds, MarginProof, Proof, largest_of
 
 MakesProof = Callable[[PixelNet, Tensor, Tensor, float], Proof]  # of network, x, prediction, tolerance
 

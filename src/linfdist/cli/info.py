@@ -7,7 +7,7 @@ from rich.table import Table
 
 import linfdist as ld
 from linfdist import machine
-from linfdist.certificates.device import PROVED
+from linfdist.certificates.checks import PROVED
 from linfdist.machine import OVERRIDES, backend_in_use, in_words, overrides
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..certificates import certify, on_device
-from ..certificates.device import PROVED
+from ..certificates.checks import PROVED
 from ..models import PixelNet
 from ..recipes import Recipe
 

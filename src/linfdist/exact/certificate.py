@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..certificates import METHODS
 from ..certificates.checks import check_labels
-from ..certificates.chunks import ROWS
+from ..certificates.proofs import ROWS
 from ..eps import round_down
 from ..errors import LinfdistError
 from ..models.base import Columns
