@@ -78,7 +78,7 @@ def test_a_report_of_a_network_says_what_it_wants(run, tmp_path):
 def test_what_shells_complete(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine").mkdir()
-    assert _complete_model("mnist-0.3-") == ["mnist-0.3-mlp"]
+    assert _complete_model("mnist-0.3-") == ["mnist-0.3-box", "mnist-0.3-mlp"]
     assert _complete_model("mi") == ["mine"]
     assert _complete_model(f"{tmp_path}/m") == [f"{tmp_path}/mine"]
     assert _complete_recipe("mnist-q") == ["mnist-quick"]
