@@ -37,6 +37,17 @@ def row_of(variant: Any, code: gpu_code.Code) -> Row:
     }
 
 
+def as_text(table: dict[str, Any]) -> str:
+    """Write the table as JSON with one line per kernel and target."""
+    kernels = (
+        f"{json.dumps(name)}: {{\n"
+        + ",\n".join(f"  {json.dumps(target)}: {json.dumps(row)}" for target, row in rows.items())
+        for name, rows in table["kernels"].items()
+    )
+    text = "\n },\n ".join(kernels)
+    return f'{{"triton": {json.dumps(table["triton"])}, "kernels": {{\n {text}\n }}\n}}}}\n'
+
+
 def surprises(name: str, row: Row, expected: Row | None) -> list[str]:
     """What is wrong with a kernel, in sentences."""
     if expected is None:
@@ -74,7 +85,7 @@ def main(arguments: list[str] | None = None) -> int:
             print(name, row, flush=True)
     if not chosen.check:
         everything = {**committed["kernels"], **kernels} if chosen.only or chosen.target else kernels
-        TABLE.write_text(json.dumps({"triton": triton.__version__, "kernels": everything}, indent=1) + "\n")
+        TABLE.write_text(as_text({"triton": triton.__version__, "kernels": everything}))
     for sentence in wrong:
         print(sentence, file=sys.stderr)
     return 1 if wrong else 0

@@ -57,8 +57,8 @@ class Results:
     notes: dict[str, str]
 
 
-def read(folder: Path, shelf: Path | None = None) -> Results:
-    """Read the folder `results` and the zoo (shelf: another one); ValueError says what does not fit together."""
+def read(folder: Path, zoo_folder: Path | None = None) -> Results:
+    """Read the folder `results` and the zoo (zoo_folder: another one); ValueError says what does not fit together."""
     rows = []
     for path in sorted(folder.glob("table*.jsonl")):
         new = read_table_rows(path)
@@ -69,10 +69,10 @@ def read(folder: Path, shelf: Path | None = None) -> Results:
                     f"{path}: a run of {row.recipe.name} is not what table {row.table} has now: "
                     "take that row out, and run it again"
                 )
-    cards = [zoo.card(name, shelf) for name in zoo.names(shelf)]
+    cards = [zoo.card(name, zoo_folder) for name in zoo.names(zoo_folder)]
     return Results(
         cards=cards,
-        sizes={card.name: ((shelf or FILES) / f"{card.name}.safetensors").stat().st_size for card in cards},
+        sizes={card.name: ((zoo_folder or FILES) / f"{card.name}.safetensors").stat().st_size for card in cards},
         curves=_by_name(folder / "curves"),
         times=_by_name(folder / times.FOLDER),
         rows=rows,
@@ -252,9 +252,9 @@ def measured(root: Path) -> Report | None:
     return Report.read(file) if file.exists() else None
 
 
-def write(root: Path, shelf: Path | None = None) -> None:
+def write(root: Path, zoo_folder: Path | None = None) -> None:
     """Write all pages. Pictures without numbers are removed."""
-    results = read(root / "results", shelf)
+    results = read(root / "results", zoo_folder)
     filled, engine_page, peers_page = readme(root, results), engine(root), compared.page(root, results.peers)
     pictures = draw(results.cards, results.curves, results.rows, measured(root), results.times)
     pictures |= compared.pictures(results.peers)

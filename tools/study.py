@@ -65,7 +65,7 @@ def experiment(run: Run) -> Experiment:
 
 
 def settings(recipe: Recipe) -> dict[str, Any]:
-    """List what an experiment has changed, without what the change has left idle."""
+    """List what an experiment has changed, without the keys that have no effect."""
     silent = ("seed", "holdout")
     return {key: value for key, value in recipes.changes(recipe).items() if key not in silent and value is not None}
 

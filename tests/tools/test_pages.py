@@ -47,7 +47,7 @@ def root(tmp_path):
 
 
 @pytest.fixture
-def shelf(tmp_path):
+def zoo_folder(tmp_path):
     folder = tmp_path / "zoo"
     folder.mkdir()
     for each in (card(), card("cifar10-8_255", data="cifar10", eps="8/255", certified=33.0)):
@@ -66,7 +66,7 @@ def test_without_numbers_there_are_no_sections(root):
     assert (root / "README.md").read_text() == f"# x\n{BEGIN}\n{END}\nrest\n{NEWS}\n"
 
 
-def test_a_full_page(root, shelf, make_row):
+def test_a_full_page(root, zoo_folder, make_row):
     results = root / "results"
     rows = [make_row(3, "cifar10-ablation-e", seed, clean=40.0, robust=30.0, certified=25.0) for seed in range(3)]
     rows += [make_row(7, "cifar10-depth-identity-5", clean=40.0, train_clean=44.0)]
@@ -93,7 +93,7 @@ def test_a_full_page(root, shelf, make_row):
     (results / "times" / "cifar10-quick.json").write_text(json.dumps(course))
     (results / "notes").mkdir()
     (results / "notes" / "table3.md").write_text("Smoothing matters most.\n")
-    write(root, shelf)
+    write(root, zoo_folder)
     text = (root / "docs" / "results.md").read_text()
     assert [line for line in text.splitlines() if line.startswith("## ")] == [
         "## Networks", f"## Table 3: {tables()[3].title}", f"## Table 7: {tables()[7].title}", "## Study",
@@ -119,12 +119,12 @@ def test_a_full_page(root, shelf, make_row):
     for path in results.glob("*.jsonl"):
         path.unlink()
     (results / "times" / "cifar10-quick.json").unlink()
-    write(root, shelf)
+    write(root, zoo_folder)
     assert {path.name for path in (root / "docs" / "images").iterdir()} == {"radius.png", "training.png"}
     assert (root / "README.md").read_text() == text  # it has the networks alone
 
 
-def test_pictures_are_the_same_every_time(shelf):
+def test_pictures_are_the_same_every_time(zoo_folder):
     curves = {"mnist-0.3": {"radii": [0.4 - k / 500 for k in range(200)], "training": []}}
     first, second = (draw([card()], curves, []) for _ in range(2))
     assert first == second

@@ -41,7 +41,7 @@ def list_(data_dir: DataDir = None) -> None:
             f"[green]{_size(files)}[/]" if stored else "[dim]no[/]",
         )
     Console().print(table)
-    lines = [f"{name}: {info(name).terms}" for name in NAMES if info(name).terms]
+    lines = [f"{name}: {info(name).licence}" for name in NAMES if info(name).licence]
     lines.append(f"stored in {root}")
     lines.append("your own images: give the path of a folder `class/image.png`")
     say("\n" + "\n".join(lines))

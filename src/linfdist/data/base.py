@@ -66,7 +66,7 @@ class Info:
     test: int
     mean: tuple[float, ...]
     std: float
-    terms: str = ""
+    licence: str = ""
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ DIGITS = Builtin(
         test=_TEST,
         mean=(0.3058,),
         std=0.3754,
-        terms="CC BY 4.0",
+        licence="CC BY 4.0",
     ),
     local=lambda root: None,
     sources=(Source("scikit-learn", _bundled),),

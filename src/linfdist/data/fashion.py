@@ -49,7 +49,7 @@ FASHION = Builtin(
         test=10000,
         mean=(0.2860,),
         std=0.3520,
-        terms="MIT",
+        licence="MIT",
     ),
     local=lambda root: mnist.local("fashion", ("fashion", "FashionMNIST/raw"), root, CLASSES),
     sources=(

@@ -162,7 +162,7 @@ TINY_IMAGENET = Builtin(
         test=_TEST,
         mean=(0.4802, 0.4481, 0.3975),
         std=0.2276,
-        terms="non-commercial research only",
+        licence="non-commercial research only",
     ),
     local=_local,
     sources=(Source("public archive", lambda work: _from_archive(download(_PUBLIC, _PUBLIC_LIMIT, work))),),

@@ -220,7 +220,7 @@ def same_code(device: torch.device) -> dict[str, str]:
 
 
 def same_recipe(recipe: Recipe, but: set[str]) -> dict[str, str]:
-    """Return every key of the recipe, as JSON, but for some."""
+    """Return every key of the recipe, as JSON, except those in `but`."""
     values = json.loads(recipe.model_dump_json())
     return {f"{key} of the recipe": json.dumps(value) for key, value in values.items() if key not in but}
 

@@ -65,7 +65,7 @@ def ibp_hinge_loss(head: Head, features: Tensor, z: Tensor, y: Tensor, eps: floa
     misclassified image has no gradient, nor has any image at eps = 0: this is for networks that are trained already.
     """
     worst, d = worst_margins(head, features, y, eps), z - z.gather(1, y[:, None])
-    # What the ball takes of the lead is 0 at the label, and at eps = 0, where nothing may be divided by it.
+    # What the ball takes of the margin is 0 at the label, and at eps = 0, where nothing may be divided by it.
     taken = (worst - d).clamp(min=torch.finfo(z.dtype).tiny)
     return (worst / taken).scatter(1, y[:, None], 0.0).clamp(0, 1).amax(1).mean()
 
@@ -110,7 +110,7 @@ class LogitLoss(Loss):
 
     @abstractmethod
     def of(self, z: Tensor, y: Tensor, threshold: float, state: State) -> Tensor:
-        """Return the loss of logits z (B, M) and labels y, which are to lead by the threshold."""
+        """Return the loss of logits z (B, M) and labels y, which aims at a margin of the threshold."""
 
     def forward(self, network: PixelNet, x: Tensor, y: Tensor, state: State) -> tuple[Tensor, Tensor]:
         z = worst_logits(cast(DistNet, network), x, y, self.eps) if state.boxes else network(x, state.p)

@@ -93,7 +93,7 @@ def save_checkpoint(path: Path, trainer: Trainer) -> None:
 
 
 def has_checkpoint(path: Path) -> bool:
-    """Whether there is anything of that name: a link that leads nowhere is no leave to start afresh."""
+    """Return whether there is anything of that name, even a broken link: then a run must not start afresh."""
     return os.path.lexists(path)
 
 
