@@ -22,9 +22,8 @@ from .nets import images, random_net, trained_net
 pytest.importorskip("highspy", reason="HiGHS solves the programs")
 
 from linfdist.certificates import milp
-from linfdist.certificates.milp import radii, true_radius
-from linfdist.certificates.milp.program import Plain, Program
-from linfdist.certificates.milp.solve import Relaxation, minimise
+from linfdist.certificates.milp import Relaxation, minimise, radii, true_radius
+from linfdist.certificates.milp_program import Plain, Program
 
 CLOSE = 1e-4  # rounding and tolerances, in pixels
 GRID = torch.tensor(list(product(range(129), repeat=2)), dtype=torch.float32) / 128  # all pairs of pixels, (16641, 2)

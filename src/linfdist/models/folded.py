@@ -6,7 +6,19 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..nn import CenterCrop, Clip, DistLinear, Flatten, Handlers, MeanPool, MeanShift, NearestClass, Normalize, Stack
+from ..nn import (
+    CenterCrop,
+    Clip,
+    DistLinear,
+    Flatten,
+    Handlers,
+    Head,
+    MeanPool,
+    MeanShift,
+    NearestClass,
+    Normalize,
+    Stack,
+)
 from .base import PixelNet
 from .mean import MeanLogits
 
@@ -170,6 +182,11 @@ def _(layer: DistLinear, folded: Folded) -> None:
 def _(readout: NearestClass, folded: Folded) -> None:
     folded.distance(readout.weight, readout.bias)
     folded.average(readout.per_class)
+
+
+@fold.register(Head)
+def _(readout: Head, folded: Folded) -> None:
+    raise TypeError("a Head does not consist of distances alone")
 
 
 @fold.register(MeanLogits)

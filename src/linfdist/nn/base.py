@@ -120,7 +120,7 @@ class Handlers(Generic[P, R]):
             name, above = type(module).__name__, [each for each in type(module).__mro__ if each in self._functions]
             inherits = f" (it inherits from {above[0].__name__}, but may compute something else)" if above else ""
             raise TypeError(
-                f"a {name} {self.lacks}{inherits}: a function for it is registered with {self.name}.register"
+                f"a {name} {self.lacks}{inherits}; for a class of your own, {self.name}.register takes a function"
             )
         return function(module, *args, **kwargs)
 
