@@ -109,8 +109,13 @@ def test_the_reference_warns_of_a_large_problem_only(monkeypatch):
         assert backends.pick_backend(large, large) is reference
 
 
+SLOW = pytest.mark.slow  # a process each
+
+
 @needs_native
-@pytest.mark.parametrize("wanted", ["sse9", "neon", "avx2", "avx512", "SCALAR"])
+@pytest.mark.parametrize(
+    "wanted", [pytest.param("sse9", marks=SLOW), "neon", "avx2", "avx512", pytest.param("SCALAR", marks=SLOW)]
+)
 def test_an_instruction_set_that_cannot_run_is_an_error_that_names_the_others(wanted):
     if wanted in native.isas():
         pytest.skip(f"{wanted} runs here")
