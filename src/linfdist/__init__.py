@@ -22,6 +22,7 @@ except PackageNotFoundError:  # a source tree that was never installed
 _SUBMODULES = (
     "attacks",
     "baselines",
+    "bounds",
     "certificates",
     "evaluate",
     "exact",
