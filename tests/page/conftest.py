@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from linfdist import data, exact, networks
+from linfdist import data, exact, load
 from linfdist.exact import FrozenNet
 from linfdist.export.html import page as page_text
 
@@ -49,7 +49,7 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
 @pytest.fixture(scope="session")
 def frozen() -> FrozenNet:
     """The zoo's MNIST network in integers."""
-    return exact.freeze(networks.load("mnist-0.3"))
+    return exact.freeze(load("mnist-0.3"))
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from linfdist import data, exact, networks
+from linfdist import data, exact, load
 from linfdist.exact import FrozenNet, freeze
 from linfdist.export.html import page as page_text
 
@@ -145,7 +145,7 @@ def test_all_test_images(opened, mnist_page, tmp_path, name):
         test = data.load(ZOO[name], "test")
     except data.DataError as error:
         pytest.skip(f"{ZOO[name]} cannot be had: {error}")
-    network, page = freeze(networks.load(name)), opened(mnist_page)
+    network, page = freeze(load(name)), opened(mnist_page)
     for number, pixels in enumerate(test.images.split(1000)):
         assert_same(page, network, pixels, tmp_path, proofs=30)
         assert number < 10
