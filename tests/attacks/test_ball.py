@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linfdist.attacks.ball import Ball, size
+from linfdist.attacks.base import Ball, size
 from linfdist.eps import parse_eps
 
 RADII = ["8/255", "0.3", "1/3", "2/255", "1e-9", "0.1", "0", "1", "1e-30"]

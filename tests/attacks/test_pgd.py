@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 from linfdist.attacks import PGD
-from linfdist.attacks.ball import Ball
+from linfdist.attacks.base import Ball
 
 from .nets import many_pixels, random_net, two_classes
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from linfdist.attacks import PGD, Strong
-from linfdist.attacks.ball import Ball
+from linfdist.attacks.base import Ball
 from linfdist.attacks.strong import STAGES
 from linfdist.models import ConvDistNetMLP, DistNetMLP
 from linfdist.nn import Box

@@ -5,8 +5,7 @@ import json
 import pytest
 import typer
 
-from linfdist.cli.boundary import fail
-from linfdist.cli.once import first_to_say
+from linfdist.cli.boundary import fail, first_to_say
 
 
 @pytest.fixture

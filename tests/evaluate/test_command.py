@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from linfdist import models
 from linfdist.cli import app
 from linfdist.cli.evaluate import table
-from linfdist.cli.model import open_model
+from linfdist.cli.options import open_model
 from linfdist.evaluate.batch import Proofs
 from linfdist.models import DistNetMLP
 

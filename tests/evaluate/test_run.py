@@ -17,7 +17,7 @@ from linfdist.baselines import ReLUNet
 from linfdist.certificates import Certificate, certify
 from linfdist.evaluate import Shard, Violated, evaluate, summarise, violations
 from linfdist.evaluate.batch import Proofs, best_of, strongest
-from linfdist.evaluate.part import Part
+from linfdist.evaluate.settings import Part
 from linfdist.files import load_tensors
 from linfdist.models import Network
 from linfdist.runs.rows import Row

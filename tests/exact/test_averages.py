@@ -15,7 +15,7 @@ from linfdist.certificates import certify as certify_float
 from linfdist.exact import network as network_module
 from linfdist.exact import twin
 from linfdist.exact.certificate import box_certified_at, certified_at
-from linfdist.exact.report import compare
+from linfdist.exact.freeze import compare
 from linfdist.exact.stem import Pool, Stem
 from linfdist.models import DistNet
 

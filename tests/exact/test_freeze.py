@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from linfdist import exact
 from linfdist.exact import network as network_module
-from linfdist.exact.freeze import to_grid
+from linfdist.exact.bounds import winners
+from linfdist.exact.freeze import compare, to_grid
 from linfdist.exact.network import FrozenLayer
-from linfdist.exact.prune import winners
-from linfdist.exact.report import compare
 from linfdist.exact.stem import Stem
 from linfdist.models import ConvDistNetMLP, DistNet, DistNetMLP
 from linfdist.ops import exact as kernels

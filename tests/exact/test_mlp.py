@@ -14,7 +14,7 @@ from linfdist.bounds.head import head_bounds
 from linfdist.exact import twin
 from linfdist.exact.certificate import box_certified_at, box_holds
 from linfdist.exact.file import contents
-from linfdist.exact.report import compare
+from linfdist.exact.freeze import compare
 from linfdist.exact.stem import Stem
 from linfdist.models.folded import fold_network
 from linfdist.nn import DistLinear

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from linfdist import data, exact, models, recipes
-from linfdist.exact.freeze import to_grid
-from linfdist.exact.report import compare
+from linfdist.exact.freeze import compare, to_grid
 from linfdist.exact.stem import Stem
 from linfdist.training import train
 

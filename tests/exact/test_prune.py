@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from linfdist import exact
+from linfdist.exact.bounds import Entries, prune, winners
 from linfdist.exact.freeze import to_grid
-from linfdist.exact.prune import Entries, prune, winners
 from linfdist.exact.stem import Stem
 
 from .nets import dense_logits, images, random_net

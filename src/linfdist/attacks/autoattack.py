@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from ..models import PixelNet
-from .ball import Ball
-from .base import Attack
+from .base import Attack, Ball
 from .surrogate import Surrogate
 
 BATCH = 250

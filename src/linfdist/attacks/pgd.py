@@ -5,8 +5,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ..models import PixelNet
-from .ball import Ball
-from .base import Attack
+from .base import Attack, Ball
 from .surrogate import gradient
 
 

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from ..models import PixelNet
-from .ball import Ball
-from .base import Attack
+from .base import Attack, Ball
 from .pgd import PGD
 from .surrogate import gradient
 

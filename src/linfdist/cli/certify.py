@@ -17,13 +17,12 @@ from linfdist.certificates import METHODS
 from linfdist.certificates.images import CertifiedImage, certify_files
 from linfdist.certificates.methods import in_words
 from linfdist.eps import down
-from linfdist.exact.images import certificates_of_files
+from linfdist.exact.certificate import certificates_of_files
 from linfdist.files import check_apart, check_writable, write_atomically
 from linfdist.machine import AUTO
 
 from .boundary import say
-from .model import open_model
-from .options import DataDir, DeviceName, ModelPath
+from .options import DataDir, DeviceName, ModelPath, open_model
 
 OUTPUT = Path("-")
 

@@ -17,8 +17,7 @@ from linfdist.machine import AUTO
 from linfdist.training.distributed import is_first
 
 from .boundary import say
-from .model import open_model
-from .options import DataDir, DeviceName, ModelPath
+from .options import DataDir, DeviceName, ModelPath, open_model
 
 
 def evaluate(

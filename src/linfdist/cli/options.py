@@ -1,5 +1,6 @@
-"""Parameters that several verbs share."""
+"""Parameters that several verbs share; the MODEL that a command is given."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -7,7 +8,11 @@ import torch
 import typer
 
 from linfdist import machine, recipes
-from linfdist.models import zoo
+from linfdist.certificates import on_device
+from linfdist.machine import AUTO
+from linfdist.models import Network, load, zoo
+from linfdist.recipes import Recipe
+from linfdist.runs.folder import CHECKPOINT, METRICS, MODEL, RECIPE
 from linfdist.training.distributed import is_first
 
 from .boundary import checking, say
@@ -81,3 +86,60 @@ DeviceName = Annotated[
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print one line per epoch, no progress bar.")]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A network, float or exact, the file it comes from, the folder for results, and the recipe, if there is one."""
+
+    network: Network
+    file: Path
+    folder: Path
+    recipe: Recipe | None
+
+    def check_not_overwritten(self, target: Path) -> None:
+        """Raise ValueError if writing to `target` would destroy the network or the run that it comes from."""
+        kept = (self.file, *(self.folder / name for name in (MODEL, RECIPE, CHECKPOINT, METRICS)))
+        if any(target.exists() and each.exists() and target.samefile(each) for each in kept):
+            raise ValueError(f"{target} belongs to the network or its run: choose another file to write to")
+
+    def data(self, given: str | None) -> str:
+        """Choose the data set: the one given, else the recipe's."""
+        return self._choose(given, self.recipe.data if self.recipe else None, "--data")
+
+    def eps(self, given: str | None) -> str:
+        """Choose the radius, as text: the one given, else the recipe's."""
+        return self._choose(given, self.recipe.eps if self.recipe else None, "--eps")
+
+    def _choose(self, given: str | None, own: str | None, option: str) -> str:
+        if given is not None:
+            return given
+        if own is None:
+            raise ValueError(f"{self.folder} has no {RECIPE}: give {option}")
+        return own
+
+
+def open_model(path: Path, device: str = "cpu") -> Model:
+    """Open a network's file, the folder of a finished run, or a network of the zoo, whose results go to runs/NAME.
+
+    device: where it is to compute, as `--device` says; exact networks compute on the CPU.
+
+    Results of an exact network go to a folder of its own beside its file, which has the file's name without its
+    ending, or with another one if that is the folder of a run. OSError or ValueError says what is wrong.
+    """
+    network = load(path)
+    if network.exact and device not in ("cpu", AUTO):
+        raise ValueError(f"--device {device}: {path} is an exact network, which computes on the CPU")
+    if device != "cpu" and not network.exact:
+        network = on_device(network, chosen_device(device))
+    if not path.exists():
+        name = str(path)
+        return Model(network, zoo.find(path), Path("runs") / name, Recipe.model_validate(zoo.card(name).recipe))
+    folder = path if path.is_dir() else path.parent
+    recipe_file = folder / RECIPE
+    recipe = recipes.load(recipe_file) if recipe_file.exists() else None
+    if network.exact:
+        folder = path.with_suffix("")
+        if (folder / MODEL).exists() or (folder / CHECKPOINT).exists():
+            folder = path.with_suffix(".exact")
+    return Model(network, path / MODEL if path.is_dir() else path, folder, recipe)

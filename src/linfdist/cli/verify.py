@@ -8,7 +8,7 @@ import typer
 from linfdist.data import read_image
 from linfdist.errors import LinfdistError
 from linfdist.exact import proved as checker
-from linfdist.exact.images import read_certificate
+from linfdist.exact.certificate import read_certificate
 from linfdist.exact.twin import read, sha256_of
 from linfdist.exact.twin import verify as check
 

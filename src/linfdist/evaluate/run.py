@@ -20,9 +20,8 @@ from ..runs.folder import GALLERY, Gallery, Results
 from ..runs.rows import Row, Violation, summarise, violations
 from . import gallery, violated
 from .batch import Proofs, evaluate_batch
-from .part import Done, Part, add_up
 from .progress import Bar, busy
-from .settings import BATCH, EvaluationSettings, Shard, checksum, first_images, parse_methods
+from .settings import BATCH, Done, EvaluationSettings, Part, Shard, add_up, checksum, first_images, parse_methods
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,12 @@
-"""What an exact network proves about images, with nothing rounded before the head; and certificates of it as data."""
+"""What an exact network proves about images, nothing rounded before the head; certificates as data and in files."""
 
+import json
 import math
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,13 +14,16 @@ from torch import Tensor
 
 from ..certificates import METHODS
 from ..certificates.checks import check_labels
+from ..certificates.images import read_for
 from ..certificates.proofs import ROWS
 from ..eps import round_down
 from ..errors import LinfdistError
+from ..files import MOST_BYTES
 from ..models.base import Columns
 from ..ops.dist import dist_box
 from .bounds import largest
 from .network import FrozenNet, image_sha256
+from .twin import unique
 
 FORMAT = "linfdist-certificate-1"
 PARTS = (
@@ -248,3 +255,38 @@ def _holds(network: FrozenNet, images: Tensor, predictions: Tensor, spread: Tens
 def _float_type(network: FrozenNet) -> torch.dtype:
     sizes = [largest(layer.low, layer.high, layer.weight, layer.mask, layer.bias.long()) for layer in network.layers]
     return torch.float32 if max(sizes) < _FLOAT32_WHOLE else torch.float64
+
+
+def certificates_of_files(
+    network: FrozenNet, paths: Sequence[str | os.PathLike[str]], method: str = "box"
+) -> list[ExactCertificate]:
+    """Certify image files; ValueError names one that has no certain class, or is outside the network's domain."""
+    images = read_for(network, paths)
+    try:
+        return certificates(network, images, method)
+    except Undecided as error:
+        raise ValueError(f"{os.fspath(paths[error.image])}: {error}") from None
+
+
+def read_certificate(path: Path, image_sha256: str) -> dict[str, Any]:
+    """Find the certificate of an image in a file that holds one, or several, one per line."""
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is no regular file: give the file that `linfdist certify --exact` wrote")
+    with open(path, "rb") as file:
+        content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise ValueError(f"{path} has more than {MOST_BYTES:,} bytes: give the certificate of this image alone")
+    try:
+        text = content.decode().strip()
+        certificates = [
+            json.loads(part, object_pairs_hook=unique) for part in (text.splitlines() if "\n{" in text else [text])
+        ]
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not JSON that can be trusted ({error})") from None
+    if not all(isinstance(each, dict) for each in certificates):
+        raise ValueError(f"{path} holds no certificate: a JSON object is expected, or one per line")
+    found = [each for each in certificates if each.get("image_sha256") == image_sha256]
+    if len(found) != 1:
+        count = "no certificate" if not found else f"{len(found)} certificates"
+        raise ValueError(f"{path} holds {count} of this image, whose sha256 is {image_sha256}: one is expected")
+    return found[0]

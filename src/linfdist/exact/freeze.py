@@ -1,22 +1,25 @@
-"""From a trained network to integers."""
+"""From a trained network to integers, and what that did to its accuracy."""
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..certificates import certify
 from ..certificates.checks import check_network
-from ..eps import round_up
+from ..data import Dataset
+from ..eps import Eps, as_text, parse_eps, round_up
 from ..models import PixelNet
 from ..models.folded import Folded, fold_network
 from ..models.rounding import rounding_error
-from .bounds import INT32
+from .bounds import INT32, prune
+from .certificate import box_certified_at, certified_at
 from .fold import fold_head, head_distance
 from .network import FrozenLayer, FrozenNet
-from .prune import prune
 from .stem import LEVELS, MAX_K, Pool, Stem
 
 Domain = tuple[Tensor, Tensor]
@@ -179,3 +182,63 @@ def _domain(domain: Domain | None, shape: tuple[int, int, int]) -> Domain:
     if (domain[0] > domain[1]).any():
         raise ValueError("the domain is empty: somewhere its least value is above its largest")
     return domain[0].contiguous(), domain[1].contiguous()
+
+
+BATCH = 1000
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How many of n images are right (clean), and also proved at eps (certified): float, then exact.
+
+    By `method`: the margin, or boxes where there is a head. The float network's boxes take the better of IBP and CROWN
+    through the head, the frozen one's IBP alone.
+    """
+
+    method: str
+    n: int
+    clean: tuple[int, int]
+    certified: tuple[int, int]
+
+
+def compare(network: PixelNet, frozen: FrozenNet, images: Tensor, labels: Tensor, eps: Eps) -> Comparison:
+    """Both networks on images uint8 (N, C, H, W). Both proofs are about the closed eps-ball of real images."""
+    if not len(images):
+        raise ValueError("there are no images to compare the networks on")
+    radius = parse_eps(eps)
+    method = "margin" if frozen.head is None else "box"
+    clean, certified = [0, 0], [0, 0]
+    for start in range(0, len(images), BATCH):
+        x, y = images[start : start + BATCH], labels[start : start + BATCH]
+        proof = certify(network, x.float() / 255, radius, y, method=method, radii=False)
+        assert proof.certified is not None
+        logits = frozen(x)
+        best = logits.argmax(1)
+        right = best == y
+        proved = (
+            certified_at(frozen, logits, radius) if frozen.head is None else box_certified_at(frozen, x, best, radius)
+        )
+        clean[0] += int((proof.prediction == y).sum())
+        clean[1] += int(right.sum())
+        certified[0] += int(proof.certified.sum())
+        certified[1] += int((proved & right).sum())
+    return Comparison(method, len(images), (clean[0], clean[1]), (certified[0], certified[1]))
+
+
+def with_accuracy(
+    frozen: FrozenNet, network: PixelNet, test: Dataset, eps: Eps, limit: int | None = None
+) -> tuple[FrozenNet, Comparison]:
+    """Compare a frozen network with the one it was made from on (the first `limit`) test images; its facts keep it."""
+    part = slice(0, limit)
+    compared = compare(network, frozen, test.images[part], test.labels[part], eps)
+    measured = {
+        "data": test.name,
+        "split": "test",
+        "n": compared.n,
+        "eps": as_text(eps),
+        "clean": 100 * compared.clean[1] / compared.n,
+        "certified": 100 * compared.certified[1] / compared.n,
+        "float_clean": 100 * compared.clean[0] / compared.n,
+        "float_certified": 100 * compared.certified[0] / compared.n,
+    }
+    return replace(frozen, facts={**frozen.facts, "accuracy": measured}), compared
