@@ -13,7 +13,7 @@ ATTACKS = tuple(_CLASSES)
 
 
 def attack(name: str, **options: Any) -> Attack:
-    """The attack of that name; options are those of its class, `seed` among them. ValueError lists the names."""
+    """Make the attack of that name; options are those of its class, `seed` among them. ValueError lists the names."""
     if name not in _CLASSES:
         raise ValueError(f"no attack {name!r}: the attacks are {', '.join(ATTACKS)}")
     return _CLASSES[name](**options)

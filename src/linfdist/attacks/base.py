@@ -34,11 +34,11 @@ class Ball:
         return Ball(_bound(x, radius, 0.0), _bound(x, radius, 1.0), rounded)
 
     def __getitem__(self, index: Tensor) -> "Ball":
-        """The balls of some images."""
+        """Select the balls of some images."""
         return Ball(self.lower[index], self.upper[index], self.eps[index])
 
     def clip(self, images: Tensor) -> Tensor:
-        """The nearest points inside. NaN stays NaN."""
+        """Move images to the nearest points inside. NaN stays NaN."""
         return torch.maximum(torch.minimum(images, self.upper), self.lower)
 
 
@@ -82,7 +82,7 @@ class _Radius:
 
 
 def _bound(x: Tensor, radius: _Radius, end: float) -> Tensor:
-    """The last float inside the ball, on the way from x to `end` (0 or 1), in x's own precision."""
+    """Return the last float inside the ball, on the way from x to `end` (0 or 1), in x's own precision."""
     exact, sign = x.double(), 1.0 if end else -1.0
     limit = torch.full_like(x, end)
 
@@ -100,7 +100,7 @@ def _bound(x: Tensor, radius: _Radius, end: float) -> Tensor:
 
 
 def _difference(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """a - b, rounded, and what the rounding left out: their sum is exact (Knuth's TwoSum)."""
+    """Return a - b, rounded, and what the rounding left out: their sum is exact (Knuth's TwoSum)."""
     near = a - b
     part = near - a
     return near, (a - (near - part)) - (b + part)

@@ -24,7 +24,7 @@ def smallest(
     rounds: int = 4,
     attack: Attack | None = None,
 ) -> Attacked:
-    """The smallest successful perturbation found of each image, for a few images.
+    """Return the smallest successful perturbation found for each image, for a few images.
 
     x (B, C, H, W): inputs of the network, y (B,); start: a first guess of their sizes; rounds: how often to attack, at
     most, each time at several radii at once between the largest failure and the best success; attack: the first
@@ -72,7 +72,7 @@ class _Search:
                 self.image = image
 
     def next(self) -> list[Fraction]:
-        """The radii to try next; none if there is nothing to gain, or all of [0, 1] was tried in vain."""
+        """Return the radii to try next: [] if there is nothing to gain, or if all of [0, 1] was tried in vain."""
         if not self.broken and max(self.failures) >= self.size:
             return []
         failed = max((radius for radius in self.failures if radius < self.size), default=self.size)

@@ -13,8 +13,10 @@ from .surrogate import gradient
 
 
 class Stage(NamedTuple):
-    """One descent of all images that are left. p: of the gradient; steps; rank: which wrong class to lift, by its
-    logit (0 is the runner-up), or None for the best at every step; corner: start at a random corner of the ball.
+    """One descent of all images that are left.
+
+    p: of the gradient; steps; rank: which wrong class to lift, by its logit (0 is the runner-up), or None for the best
+    at every step; corner: start at a random corner of the ball.
     """
 
     p: float
@@ -90,8 +92,10 @@ def _others(logits: Tensor, y: Tensor) -> Tensor:
 
 
 def descend(network: PixelNet, start: Tensor, y: Tensor, ball: Ball, stage: Stage) -> tuple[Tensor, Tensor, Tensor]:
-    """Sign steps with momentum from `start`: the first from side to side of the ball, then half as long whenever few
-    of the last steps helped against an image, which then goes back to its best (much as APGD does).
+    """Descend from `start` by sign steps with momentum, and return the images of the smallest margins.
+
+    The first step goes from side to side of the ball. The steps become half as long whenever few of the last ones
+    helped against an image, which then goes back to its best (much as APGD does).
 
     -> the images (B, C, H, W) of the smallest margins, where those are wrong (B,), and these margins (B,).
     """
@@ -122,6 +126,6 @@ def _choose(which: Tensor, one: Tensor, other: Tensor) -> Tensor:
 
 
 def _ranked(logits: Tensor, y: Tensor, rank: int) -> Tensor:
-    """The wrong class (B,) with that many wrong classes before it; the last one if there are not so many."""
+    """Return the wrong class (B,) with `rank` wrong classes before it; the last one if there are not so many."""
     others = _others(logits, y)
     return others.topk(min(rank + 1, others.shape[1] - 1), dim=1).indices[:, -1]

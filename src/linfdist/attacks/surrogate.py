@@ -12,7 +12,7 @@ from ..nn import Handlers, LipschitzModule, Readout, Stack
 
 
 def straight_through(value: Tensor, smooth: Tensor) -> Tensor:
-    """The first's value, bit for bit, with the second's gradient."""
+    """Return the value of the first, bit for bit, with the gradient of the second."""
     return _StraightThrough.apply(value, smooth)
 
 
@@ -73,7 +73,7 @@ def surrogate(network: PixelNet, x: Tensor, p: float) -> Tensor:
 def gradient(
     network: PixelNet, images: Tensor, loss: Callable[[Tensor], Tensor], p: float = math.inf
 ) -> tuple[Tensor, Tensor]:
-    """The logits (B, classes) at p = inf, and the gradient of loss(logits), a number, for the images (B, C, H, W).
+    """Return the logits (B, classes) at p = inf, and the gradient of loss(logits), a number, for images (B, C, H, W).
 
     Works under `torch.no_grad` too, and touches no `.grad`.
     """

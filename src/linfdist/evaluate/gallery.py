@@ -16,7 +16,7 @@ ROUNDS = 6  # of the search for small perturbations
 
 
 def make(network: Network, dataset: Dataset, rows: Sequence[Row], eps: Fraction) -> Gallery | None:
-    """The eight correctly classified images of the smallest and the eight of the largest radius, in that order.
+    """Make the gallery: the eight correctly classified images of the smallest radius, then the eight of the largest.
 
     Images for which no perturbation is found are left out; None if there is nothing to show.
     """
@@ -41,6 +41,6 @@ def make(network: Network, dataset: Dataset, rows: Sequence[Row], eps: Fraction)
 
 
 def choose(rows: Sequence[Row]) -> list[Row]:
-    """The rows of the least and of the most robust images, by radius; none twice, ties in the order of the data set."""
+    """Choose the rows of the least and the most robust images, by radius; none twice, ties in the data set's order."""
     correct = sorted((row for row in rows if row.correct), key=lambda row: row.radius)
     return correct[:EACH] + correct[EACH:][-EACH:]

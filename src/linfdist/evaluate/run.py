@@ -121,7 +121,7 @@ class _Evaluator:
         self.part = Part(self.mine.part_file, settings, self.batches(shard))
 
     def batches(self, shard: Shard) -> dict[int, range]:
-        """The indices of the images in each of a shard's batches."""
+        """Return the indices of the images in each of a shard's batches."""
         n, size = len(self.images), self.settings.batch
         starts = range(0, n, size)
         return {
@@ -146,7 +146,7 @@ class _Evaluator:
             self.mine.remove()
 
     def finished_before(self) -> Evaluation | None:
-        """The results that are there, if nothing is left to do. ValueError if they have other settings."""
+        """Return the existing results if nothing is left to do, else None. ValueError if they have other settings."""
         if self.part.path.exists():  # an evaluation that is to replace the finished one
             return None
         problems = []
@@ -208,7 +208,7 @@ class _Evaluator:
         return self.merge_if_last(summary, before=False)
 
     def merging(self) -> FileLock:
-        """The lock under which one process at a time merges shards and writes what is made of them."""
+        """Return the lock under which one process at a time merges shards and writes what is made of them."""
         return FileLock(self.out / ".merge.lock")
 
     def merge_if_last(self, mine: dict[str, Any], before: bool) -> Evaluation:
@@ -275,7 +275,7 @@ class _Evaluator:
         return place.write(rows, self.settings.as_json() | counted | entries)
 
     def make_gallery(self, rows: Sequence[Row]) -> Gallery | None:
-        """The gallery of the whole; None if there is nothing to show."""
+        """Make the gallery of the whole; None if there is nothing to show."""
         with busy("searching the smallest perturbations of a few images", self.show_progress):
             return gallery.make(self.network, self.images, rows, self.settings.radius)
 

@@ -52,7 +52,7 @@ class Shard:
 
     @classmethod
     def parse(cls, text: str) -> "Shard":
-        """The shard that `3/8` names."""
+        """Parse the name of a shard, such as `3/8`."""
         match = re.fullmatch(r"\s*([0-9]{1,6})\s*/\s*([0-9]{1,6})\s*", text)
         if match is None:
             raise ValueError(f"shard = {text!r}: must be two whole numbers, such as 3/8, the third of eight")
@@ -60,7 +60,7 @@ class Shard:
 
     @classmethod
     def of_this_process(cls) -> "Shard":
-        """The shard of this process, if `torchrun` has started it; else the whole."""
+        """Return the shard of this process if `torchrun` has started it, else the whole."""
         rank, world = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")
         if not (rank.isdecimal() and world.isdecimal()):
             raise ValueError(
@@ -103,12 +103,12 @@ class EvaluationSettings:
         return parse_eps(self.eps)
 
     def as_json(self) -> dict[str, Any]:
-        """The settings as they are kept beside the rows."""
+        """Return the settings as they are kept beside the rows."""
         values = asdict(self) | {"attacks": list(self.attacks)}
         return {name: value for name, value in values.items() if (name, value) not in _UNSAID.items()}
 
     def differences(self, kept: Mapping[str, Any]) -> list[str]:
-        """What differs from the settings kept in a file, in words. Images count by content, eps by its value."""
+        """Say in words what differs from the settings kept in a file. Images count by content, eps by its value."""
         mine, kept = _UNSAID | self.as_json(), {**_UNSAID, **kept}
         differing = [name for name in mine if name != "data" and not _same(name, kept.get(name), mine[name])]
         if "data_sha256" in differing:  # name the options that the user gave, if they differ
@@ -143,7 +143,7 @@ def for_data_sets() -> list[str]:
 
 
 def parse_methods(text: str) -> tuple[str, ...]:
-    """The methods of proof that a text names, such as `box`, or several with commas: `crown,fast-lin`."""
+    """Parse the methods of proof that a text names, such as `box`, or several with commas: `crown,fast-lin`."""
     names, known = tuple(name.strip() for name in text.split(",")), for_data_sets()
     for name in names:
         if name not in known:
@@ -152,7 +152,7 @@ def parse_methods(text: str) -> tuple[str, ...]:
 
 
 def parse_attacks(names: Sequence[str]) -> tuple[str, ...]:
-    """The attacks that are asked for, once each and in a fixed order; `none` stands for no attack.
+    """Return the attacks that are asked for, once each and in a fixed order; `none` stands for no attack.
 
     Each text may name several, separated by commas: `pgd,strong`.
     """
@@ -166,14 +166,14 @@ def parse_attacks(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def first_images(dataset: Dataset, limit: int | None) -> Dataset:
-    """The first `limit` images of a data set; all of them if limit is None or larger than their number."""
+    """Return the first `limit` images of a data set; all of them if limit is None or larger than their number."""
     if limit is None or limit >= len(dataset):
         return dataset
     return Dataset(dataset.name, dataset.images[:limit], dataset.labels[:limit], dataset.classes)
 
 
 def checksum(dataset: Dataset) -> str:
-    """The sha256 of the images and labels: a folder's content may change while its name stays."""
+    """Return the sha256 of the images and labels: a folder's content may change while its name stays."""
     digest = hashlib.sha256(f"{tuple(dataset.images.shape)}".encode())
     digest.update(dataset.images.contiguous().numpy().data)
     digest.update(dataset.labels.contiguous().numpy().data)
@@ -254,7 +254,7 @@ class Part:
         return [row for batch in self.batches if batch in self.done for row in self.done[batch].rows]
 
     def seconds(self) -> dict[str, float]:
-        """The seconds spent so far on each part of the work."""
+        """Return the seconds spent so far on each part of the work."""
         return add_up(done.seconds for done in self.done.values())
 
     def _take(self, line: Any, where: str) -> None:
@@ -282,7 +282,7 @@ def _settings(header: Any) -> dict[str, Any]:
 
 
 def add_up(times: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """The sum of each entry."""
+    """Add up the values of each entry."""
     total: Counter[str] = Counter()
     for each in times:
         total.update(each)
