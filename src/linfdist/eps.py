@@ -21,7 +21,7 @@ Eps = str | int | float | Fraction  # a radius, as users give it
 
 
 def parse_eps(text: Eps, *, name: str = "eps", at_most: int = 1) -> Fraction:
-    """The exact value of a radius on the 0–1 intensity scale, between 0 and `at_most`.
+    """Parse a radius on the 0–1 intensity scale into its exact value, between 0 and `at_most`.
 
     Text means what it says: "0.3" is 3/10, "8/255" is 8/255, "8.8/255" is 44/1275. A Python float means its exact
     binary value: 0.3 is 5404319552844595/18014398509481984. ValueError says what is wrong and what is allowed.
@@ -55,7 +55,10 @@ def as_text(eps: Eps) -> str:
 
 
 def in_words(eps: Fraction) -> str:
-    """The shortest text that means just this number: 0.3, 8/255; long fractions are cut off, and never rounded up."""
+    """Return the shortest text that means exactly this number, such as 0.3 or 8/255.
+
+    Long fractions are cut off, and never rounded up.
+    """
     decimal = f"{float(eps):g}"
     if Fraction(decimal) == eps:
         return decimal
@@ -86,7 +89,7 @@ def _exact(digits: str, where: str) -> Fraction:
 
 
 def round_up(exact: Fraction) -> float:
-    """The smallest float that is not below `exact`."""
+    """Return the smallest float that is not below `exact`."""
     try:
         nearest = float(exact)
     except OverflowError:
@@ -95,7 +98,7 @@ def round_up(exact: Fraction) -> float:
 
 
 def round_down(exact: Fraction) -> float:
-    """The largest float that is not above `exact`."""
+    """Return the largest float that is not above `exact`."""
     return -round_up(-exact)
 
 
@@ -122,12 +125,18 @@ def percent(count: int, n: int) -> Fraction:
 
 
 def share(value: float, n: int) -> Fraction:
-    """The exact share of `n` images that a percentage in floating point stands for: the float may be a hair off."""
+    """Return the exact share of `n` images that a percentage in floating point stands for.
+
+    The float may be a hair off.
+    """
     return percent(round(Fraction(value) * n / 100), n)
 
 
 def written(value: float) -> Fraction:
-    """The decimal that a float was read from, such as a percentage in a file: 90.27 itself, not the float below it."""
+    """Return the decimal that a float was read from, such as a percentage in a file.
+
+    For 90.27 it is 90.27 itself, not the float below it.
+    """
     return Fraction(repr(value))
 
 

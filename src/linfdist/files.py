@@ -192,7 +192,7 @@ def _header(metadata: Mapping[str, str], path: Path) -> dict[str, Any]:
 
 
 def parse_json(text: str | bytes, where: str) -> Any:
-    """The value of a JSON text; ValueError starts with `where` and says what is wrong.
+    """Parse a JSON text; ValueError starts with `where` and says what is wrong.
 
     Stricter than JSON itself: no NaN or infinity, no number beyond all floats, no integer of more than 20 digits, no
     key twice, no more than 32 levels, and no half of a surrogate pair in a string.
@@ -215,7 +215,7 @@ def parse_json(text: str | bytes, where: str) -> Any:
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
-    """The object in a JSON file, read by `parse_json`; ValueError names the file."""
+    """Read a JSON file that holds an object, with `parse_json`; ValueError names the file."""
     with open(path, "rb") as file:
         content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
@@ -240,7 +240,7 @@ def read_lines(path: Path, most_bytes: int = MOST_LINE_BYTES) -> Iterator[tuple[
 
 
 def file_sha256(path: Path) -> str:
-    """The sha256 of a file's bytes."""
+    """Return the sha256 of a file's bytes."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while block := file.read(1 << 20):
@@ -249,7 +249,7 @@ def file_sha256(path: Path) -> str:
 
 
 def excerpt(value: object) -> str:
-    """A value for a message: the beginning of it, on one line."""
+    """Shorten a value for a message: its beginning, on one line."""
     text = repr(value)
     return text if len(text) <= 60 else text[:60] + "…"
 

@@ -136,7 +136,7 @@ class Linear:
         )
 
     def part_of(self, inputs: Inputs) -> Inputs:
-        """This problem's share of a larger one's inputs."""
+        """Cut this problem's share out of the inputs of a larger problem."""
         return Inputs(
             inputs.x[: self.batch, : self.inputs].contiguous(),
             inputs.w[: self.outputs, : self.inputs].contiguous(),
@@ -197,7 +197,7 @@ def cdist(p: float) -> Operation:
 
 
 def broadcast(p: float) -> Operation:
-    """The formula as one would write it."""
+    """Return the formula as one would write it, by broadcasting."""
 
     def formula(x: Tensor, w: Tensor) -> Tensor:
         terms = (x[:, None] - w).abs()  # (B, O, I)

@@ -156,7 +156,7 @@ def _rounded(content: Any) -> Any:
 
 
 def terminal(report: Report) -> RenderableType:
-    """The tables that `linfdist bench` shows."""
+    """Lay out the tables that `linfdist bench` shows."""
     machine, threads = report.machine, report.settings["threads"]
     heading = (
         f"{machine.cpu}, {threads} of {machine.cores} cores, {machine.backend}; repetitions: {repetitions(report)}"

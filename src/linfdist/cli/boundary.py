@@ -63,7 +63,7 @@ def explain(error: BaseException) -> str:
 
 
 def _bare_flags(parameters: list[Any]) -> list[Any]:
-    """The parameters of a command; help shows nothing behind a flag, where typer would write <bool>."""
+    """Return a command's parameters; its help then shows nothing behind a flag, where typer would write <bool>."""
     for each in parameters:
         if getattr(each, "is_flag", False) and each.metavar is None:
             each.metavar = ""

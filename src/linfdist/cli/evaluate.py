@@ -91,7 +91,7 @@ def _show(result: Evaluation, target: Path) -> None:
 
 
 def table(summary: dict[str, Any]) -> Table:
-    """The headline numbers: what is proved is never rounded up, what survives attacks never down."""
+    """Tabulate the headline numbers: what is proved is never rounded up, what survives attacks never down."""
     title = f"{summary['data']} {summary['split']}, eps = {summary['eps']}, {summary['n']:,} images"
     if "domain_sha256" in summary:
         title += ", within the domain of the network"

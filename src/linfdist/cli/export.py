@@ -205,7 +205,7 @@ def _show(frozen: exact.FrozenNet, compared: tuple[str, Comparison] | None, mode
 
 
 def _stem(frozen: exact.FrozenNet) -> str:
-    """What is done to the pixels before the first layer."""
+    """Describe what is done to the pixels before the first layer."""
     done = [] if frozen.stem.crop is None else [f"cropped to {frozen.stem.crop} x {frozen.stem.crop}"]
     if frozen.stem.clip is not None:
         low, high = (nearest(end / 2**frozen.k, 3) for end in frozen.stem.clip)

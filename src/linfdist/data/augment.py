@@ -39,7 +39,7 @@ class Augment:
             raise ValueError(f"pad_share must be between 0 and 1, got {self.pad_share}")
 
     def size(self, height: int, width: int) -> tuple[int, int]:
-        """The height and width of the result, given those of the images."""
+        """Return the height and width of the result, given those of the images."""
         return (height, width) if self.crop is None else (self.crop, self.crop)
 
     def changes(self, height: int, width: int) -> bool:
@@ -57,7 +57,7 @@ class Choices:
     mirrored: Tensor  # (B,) bool
 
     def __getitem__(self, some: slice) -> "Choices":
-        """The choices for some of the images."""
+        """Select the choices for some of the images."""
         return Choices(self.recipe, self.top[some], self.left[some], self.mirrored[some])
 
     def apply(self, images: Tensor) -> Tensor:
@@ -71,8 +71,10 @@ class Choices:
         return self._on_cpu(images) if images.device.type == "cpu" else self.gathered(images)
 
     def _on_cpu(self, images: Tensor) -> Tensor:
-        """NumPy, on one thread: the work is too small to be worth waking others, and copies out of a view of all crops
-        go row by row, which torch's indexing does not.
+        """Crop and flip with NumPy, on one thread.
+
+        The work is too small to be worth waking other threads. Copies out of a view of all crops go row by row, which
+        torch's indexing does not.
         """
         source = _padded(images.numpy(), self.recipe)
         crops = np.lib.stride_tricks.sliding_window_view(source, self.recipe.size(*images.shape[2:]), axis=(2, 3))
@@ -227,5 +229,5 @@ class Warp:
 
 
 def _middles(size: int, like: Tensor) -> Tensor:
-    """The middles of a side's pixels, measured from its centre."""
+    """Return the middles of a side's pixels, measured from its centre."""
     return torch.arange(size, dtype=like.dtype, device=like.device) - (size - 1) / 2

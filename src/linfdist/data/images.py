@@ -67,8 +67,9 @@ class ImageFile:
         need: str = "",
         resize: int | None = None,
     ) -> Pixels:
-        """Decode to uint8 (C, H, W), upright: as the file is, or with `channels` (1 or 3). Colour never becomes gray,
-        but RGB with three equal channels is gray already.
+        """Decode to uint8 (C, H, W), upright, with the channels of the file or with `channels` (1 or 3).
+
+        Colour never becomes gray, but RGB with three equal channels is gray already.
 
         size: the (height, width) that it must have, and `need` the words for that; another one is refused before it is
         decoded. An alpha channel is left out if every pixel is opaque, else the image is refused. resize: the side of

@@ -39,7 +39,7 @@ def page(
     samples: Dataset | None = None,
     eps: Eps | None = None,
 ) -> str:
-    """The text of the page.
+    """Build the text of the page.
 
     network: an exact network, or the bytes of its file, which then are on the page as they are. name: its name.
     classes: their names. samples: a data set whose first images the page offers. eps: the first radius.
@@ -89,7 +89,7 @@ def _part(name: str) -> str:
 
 
 def _hash(text: str) -> str:
-    """A hash as a content security policy states it."""
+    """Hash a text, in the form that a content security policy states."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
 
 

@@ -321,7 +321,7 @@ class Recipe(BaseModel):
         return self
 
     def _foreign_keys(self) -> list[str]:
-        """The keys that other losses read, and this one does not."""
+        """List the keys that other losses read and this one does not."""
         return [key for key in KEYS if key not in DECLARED[self.loss].keys]
 
     def _loss_problems(self) -> list[str]:

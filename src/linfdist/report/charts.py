@@ -47,7 +47,7 @@ def draw(run: Run) -> dict[str, Chart]:
 
 
 def both(drawing: Drawing) -> Chart:
-    """A chart on white and on dark; drawing: from a theme to a figure."""
+    """Draw a chart on white and on dark; `drawing` maps a theme to a figure."""
     return Chart(*(_png(drawing, theme) for theme in (LIGHT, DARK)))
 
 

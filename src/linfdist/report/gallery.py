@@ -37,7 +37,7 @@ Halves = dict[str, tuple[Exhibit, ...]]  # by title
 
 
 def halves(run: Run) -> Halves:
-    """The exhibits of a run, by radius, under their titles; a half without exhibits is left out.
+    """Group the exhibits of a run, ordered by radius, under their titles; a half without exhibits is left out.
 
     Images that no attack broke may be missing from either half: the rows tell which half an exhibit is from.
     """
@@ -65,7 +65,7 @@ def _hwc(images: torch.Tensor) -> NDArray[Any]:
 
 
 def pictures(exhibit: Exhibit) -> tuple[Image.Image, Image.Image, Image.Image]:
-    """The image, the attacked image (in 8 bits) and their magnified difference: grey is none, white is more."""
+    """Draw the image, the attacked image (in 8 bits) and their magnified difference: grey is none, white is more."""
     return tuple(_enlarged(view) for view in views(exhibit.image / 255, exhibit.attacked))  # type: ignore[return-value]
 
 
@@ -75,7 +75,7 @@ def magnification(exhibit: Exhibit) -> str:
 
 
 def captions(exhibit: Exhibit, classes: tuple[str, ...]) -> tuple[str, str]:
-    """What is proved, and what is broken: the true robust radius lies between the two numbers."""
+    """Say what is proved and what is broken: the true robust radius lies between the two numbers."""
     proved = f"{classes[exhibit.row.label]} up to {down(exhibit.row.radius, 4)}"
     if exhibit.size is None:
         return proved, "no attack found"
@@ -83,14 +83,14 @@ def captions(exhibit: Exhibit, classes: tuple[str, ...]) -> tuple[str, str]:
 
 
 def png(image: Image.Image) -> bytes:
-    """The image as the bytes of a PNG; nothing in them depends on the clock."""
+    """Encode the image as a PNG; nothing in the bytes depends on the clock."""
     buffer = io.BytesIO()
     image.save(buffer, "PNG", optimize=True)
     return buffer.getvalue()
 
 
 def _enlarged(view: NDArray[Any]) -> Image.Image:
-    """A picture whose sides are whole multiples, so that every pixel stays a square."""
+    """Enlarge a picture by a whole factor, so that every pixel stays a square."""
     factor = max(1, CELL // view.shape[0])
     pixels = (np.clip(view, 0, 1) * 255).round().astype(np.uint8)
     return Image.fromarray(pixels.repeat(factor, 0).repeat(factor, 1))
@@ -127,7 +127,7 @@ def sheet(parts: Halves, classes: tuple[str, ...]) -> bytes:
 
 
 def _fitting(text: str, font: Any, width: int) -> str:
-    """The text, cut with dots if it is too long for its column."""
+    """Cut the text with dots if it is too long for its column."""
     if font.getlength(text) <= width:
         return text
     while text and font.getlength(text + "...") > width:

@@ -21,7 +21,7 @@ from .published import NETWORKS, beside
 
 
 def page(run: Run, charts: Mapping[str, Chart]) -> str:
-    """The whole page; the same run gives the same text."""
+    """Build the whole page; the same run gives the same text."""
     parts = [
         _headline(run),
         _section("Beside the published numbers", _comparison(run)),
@@ -47,7 +47,7 @@ def _section(title: str, content: str) -> str:
 def _table(
     head: Iterable[str], rows: Iterable[Iterable[str]], classes: Iterable[str] = (), text_columns: int = 1
 ) -> str:
-    """A table of cells that are HTML already; all but the first `text_columns` are numbers."""
+    """Build a table of cells that are HTML already; all but the first `text_columns` are numbers."""
 
     def cells(values: Iterable[str], tag: str) -> str:
         kinds = ("" if column < text_columns else ' class="n"' for column in range(1000))
@@ -124,7 +124,7 @@ def _comparison(run: Run) -> str:
 
 
 def _comparable(run: Run, name: str) -> str:
-    """A warning if this run was not measured on the same images as the paper's; else nothing."""
+    """Return a warning if this run was not measured on the same images as the paper's, otherwise an empty text."""
     split = run.summary.get("split", "test")
     full = data.info(name).test if name in data.NAMES else None
     if split != "test":
@@ -263,7 +263,7 @@ def _fraction(value: Fraction) -> str:
 
 
 def commands(run: Run) -> list[str]:
-    """The commands that train (if the recipe is known), evaluate and report, in a folder runs/NAME."""
+    """List the commands that train (if the recipe is known), evaluate and report, in a folder runs/NAME."""
     folder = f"runs/{run.name}"
     lines = (
         []
@@ -291,7 +291,7 @@ def commands(run: Run) -> list[str]:
 
 
 def _recipe_arguments(values: Mapping[str, Any], folder: str) -> list[str]:
-    """A shipped recipe with its changes, if that gives these very settings; else the file kept in the run."""
+    """Name a shipped recipe with its changes, if that gives these very settings; else the file kept in the run."""
     own = [f"{folder}/{RECIPE}"]
     if values.get("name") not in recipes.names():
         return own

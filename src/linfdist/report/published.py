@@ -73,7 +73,7 @@ def _table(entry: Mapping[str, Any]) -> Table:
 
 
 def beside(data: str, eps: Fraction) -> list[Result]:
-    """What to show beside a result on `data` at exactly `eps`: Tables 1 and 2, and what Table 9 adds to them."""
+    """Select what to show beside a result on `data` at exactly `eps`: Tables 1 and 2, and what Table 9 adds to them."""
     rows = [row for number in (1, 2, 9) for row in tables()[number].rows]
     chosen: dict[tuple[object, ...], Result] = {}
     for row in rows:

@@ -22,7 +22,10 @@ class Fates:
 
 
 def fates(counted: Counts) -> Fates:
-    """The fates of images. Without attacks, nothing is broken and all that is not certified is undecided."""
+    """Count the images by fate.
+
+    Without attacks, nothing is broken and every correct image that is not certified is undecided.
+    """
     standing = counted.clean if counted.robust is None else counted.robust
     return Fates(
         certified=counted.certified,
@@ -63,7 +66,7 @@ def by_class(rows: Sequence[Row]) -> list[ClassLine]:
 
 
 def confusion(rows: Sequence[Row], classes: int) -> list[list[int]]:
-    """The number of images for matrix[label][prediction]."""
+    """Count the images for matrix[label][prediction]."""
     matrix = [[0] * classes for _ in range(classes)]
     for row in rows:
         matrix[row.label][row.prediction] += 1

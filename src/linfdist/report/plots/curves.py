@@ -51,7 +51,10 @@ class Gain:
 
 
 def gain(rows: Sequence[Row], eps: Fraction, method: str) -> Gain | None:
-    """The gain; None if there is nothing to compare: the method is the margin, or no row has a margin radius."""
+    """Compare the method's radii with those of the margin.
+
+    Returns None if there is nothing to compare: the method is the margin, or no row has a margin radius.
+    """
     pairs = tuple((row.margin_radius, row.radius) for row in rows if row.correct and row.margin_radius is not None)
     if method == "margin" or not pairs:
         return None
@@ -254,7 +257,7 @@ def compared(rows: Sequence[Entry], title: str = "", *, axes: Any = None, theme:
 
 
 def _by_method(rows: Sequence[Entry]) -> list[list[Entry]]:
-    """The rows of each method, the shortest training first."""
+    """Group the rows by method, the shortest training first."""
     ordered = sorted(rows, key=lambda row: row.seconds)
     return [[row for row in ordered if row.title == title] for title in dict.fromkeys(row.title for row in ordered)]
 
@@ -332,7 +335,7 @@ def _draw_accuracy(axes: Any, epochs: Sequence[float], metrics: Sequence[Mapping
 
 
 def _column(metrics: Sequence[Mapping[str, Any]], key: str) -> list[float]:
-    """The numbers of that name; NaN, which leaves a gap, where an epoch has none."""
+    """Return the numbers of that name; NaN, which leaves a gap, where an epoch has none."""
     values = (row.get(key) for row in metrics)
     return [float(value) if isinstance(value, int | float) else math.nan for value in values]
 

@@ -13,13 +13,13 @@ Pixels = NDArray[np.floating[Any]]  # (H, W, 3) in [0, 1]
 
 
 def views(image: Pixels, attacked: Pixels) -> tuple[Pixels, Pixels, Pixels]:
-    """The image, the attacked image and their magnified difference: grey is none, white is more."""
+    """Return the image, the attacked image and their magnified difference: grey is none, white is more."""
     difference = attacked - image
     return image, attacked, np.clip(0.5 + factor(difference) * difference, 0, 1)
 
 
 def factor(difference: Pixels) -> float:
-    """What makes the largest difference black or white; differences are never made smaller."""
+    """Return the factor that makes the largest difference black or white; differences are never made smaller."""
     largest = float(np.abs(difference).max())
     return max(1.0, 0.5 / largest) if largest else 1.0
 
@@ -31,7 +31,7 @@ def magnification(difference: Pixels) -> str:
 
 
 def name_of(label: int, classes: Sequence[str] | None) -> str:
-    """The name of a class, or its number if it has none."""
+    """Return the name of a class, or its number if it has none."""
     return classes[label] if classes is not None and label < len(classes) else str(label)
 
 

@@ -43,7 +43,7 @@ def require_matplotlib() -> None:
 
 
 def style(theme: Theme) -> dict[str, Any]:
-    """The settings of matplotlib that a theme stands for."""
+    """Return the settings of matplotlib that a theme stands for."""
     return {
         "text.parse_math": False,  # a class may be called $x_1
         "font.family": "DejaVu Sans", "font.size": 10, "text.color": theme.ink, "figure.facecolor": theme.paper,
@@ -73,21 +73,21 @@ def styled(drawing: Callable[P, R]) -> Callable[P, R]:
 
 
 def new_figure(width: float, height: float) -> Any:
-    """A figure that notebooks show and `plt.show()` finds."""
+    """Create a figure that notebooks show and `plt.show()` finds."""
     import matplotlib.pyplot as plt
 
     return plt.figure(figsize=(width, height), layout="constrained")
 
 
 def figure_for_file(width: float, height: float) -> Any:
-    """A figure that pyplot does not know of, so that nothing shows it or keeps it."""
+    """Create a figure that pyplot does not know of, so that nothing shows it or keeps it."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
 
 
 def set_title(axes: Any, text: str, pad: float = 10) -> None:
-    """The title of a chart, in the manner of all of them."""
+    """Set the title of a chart, in the style that all charts share."""
     axes.set_title(text, loc="left", fontsize=12, fontweight="bold", pad=pad)
 
 
