@@ -220,9 +220,10 @@ class Results:
         return bound
 
     def summary(self) -> dict[str, Any] | None:
-        """The summary; None if there is none. ValueError if it is damaged or was changed after it was written.
+        """Read the summary; None if there is none.
 
-        Summaries of older versions have no digest of themselves: `checked_rows` holds them against their rows.
+        Raises ValueError if it is damaged or was changed after it was written. Summaries of older versions have no
+        digest of themselves: `checked_rows` checks them against their rows.
         """
         try:
             summary = read_json_object(self.summary_file)
@@ -246,7 +247,7 @@ class Results:
             raise ValueError(f"{self.rows_file} is damaged ({self.summary_file.name} was not made from it): {_AGAIN}")
 
     def rows(self, indices: Sequence[int] | None, attacks: Sequence[str]) -> list[Row]:
-        """The rows, which must be those of these images (None: of any), attacked by just these attacks."""
+        """Read the rows, which must be those of these images (None: of any), attacked by just these attacks."""
         try:
             rows = read_rows(self.rows_file)
             check_rows(rows, indices, attacks)
@@ -255,7 +256,10 @@ class Results:
         return rows
 
     def checked_rows(self, summary: Mapping[str, Any]) -> list[Row]:
-        """The rows, held against the summary: everything that rows can tell is counted again and compared."""
+        """Read the rows and check the summary against them.
+
+        Everything that rows can tell is counted again and compared.
+        """
         missing = [key for key in _NEEDED if key not in summary]
         if missing:
             raise ValueError(f"{self.summary_file} has no {', '.join(missing)}: {_AGAIN}")
@@ -325,7 +329,10 @@ class Gallery:
 
     @staticmethod
     def read(path: Path, rows: Sequence[Row]) -> "Gallery":
-        """The gallery in a file. Its images must be among `rows`, correct, and have the same label and radius there."""
+        """Read the gallery in a file.
+
+        Its images must be among `rows`, correct, and have the same label and radius there.
+        """
         try:
             return _read_gallery(path, {row.index: row for row in rows if row.correct})
         except ValueError as error:
@@ -389,7 +396,7 @@ def _names(names: Any, where: str) -> tuple[str, ...]:
 
 
 def _epoch(values: Any, where: str) -> Mapping[str, Any]:
-    """A line of the metrics: numbers by name, None for an infinite p."""
+    """Check a line of the metrics: numbers by name, None for an infinite p."""
     if not isinstance(values, dict) or not {"epoch", "step", "seconds"} <= values.keys():
         raise ValueError(f"{where}: must be a JSON object with epoch, step and seconds, got {excerpt(values)}")
     for key, value in values.items():
@@ -411,6 +418,6 @@ def _agree(stated: Any, counted: Any) -> bool:
 
 
 def _digest(summary: Mapping[str, Any]) -> str:
-    """The sha256 that binds a summary to its rows: of all entries but this one and the times."""
+    """Return the sha256 that binds a summary to its rows: of all entries except this one and the times."""
     bound = {key: value for key, value in summary.items() if key not in ("summary_sha256", "seconds")}
     return hashlib.sha256(json.dumps(bound, sort_keys=True).encode()).hexdigest()

@@ -66,13 +66,13 @@ class Row:
         return by_radius or (self.certified and eps is not None and exact <= eps)
 
     def as_json(self) -> dict[str, Any]:
-        """The row as it is kept in rows.jsonl."""
+        """Return the row as it is kept in rows.jsonl."""
         values = {key: getattr(self, key) for key in _KEYS}
         return values | {"attacks": {name: dict(vars(attempt)) for name, attempt in self.attacks.items()}}
 
     @staticmethod
     def parse(values: Any, where: str) -> "Row":
-        """The row that `as_json` gave; ValueError starts with `where` and names the value that does not fit."""
+        """Parse the row that `as_json` gave; ValueError starts with `where` and names the value that does not fit."""
         _check_keys(values, _KEYS, where)
         attacks = values["attacks"]
         if not isinstance(attacks, dict):
@@ -182,7 +182,7 @@ class Counts:
 
 
 def attack_names(rows: Iterable[Row]) -> list[str]:
-    """The attacks found in the rows, in their order."""
+    """List the attacks found in the rows, in their order."""
     return list(dict.fromkeys(name for row in rows for name in row.attacks))
 
 
@@ -201,7 +201,7 @@ def count(rows: Sequence[Row], attacks: Sequence[str] | None = None) -> Counts:
 
 
 def summarise(rows: Sequence[Row], eps: str, attacks: Sequence[str] | None = None) -> dict[str, Any]:
-    """The part of summary.json that rows tell: percentages of all images, and the mean radius, rounded down.
+    """Compute the part of summary.json that rows tell: percentages of all images, and the mean radius, rounded down.
 
     attacks: those that were run; default: those found in the rows. Of no rows at all, every number is None.
     """

@@ -154,12 +154,15 @@ class LinfDistClassifier(ClassifierMixin, BaseEstimator):
     # --- what every classifier has ---
 
     def decision_function(self, X: Any) -> Floats:
-        """The logits (n, n_classes) in units of the scale, or with two classes their difference (n,). Not certified."""
+        """Return the logits (n, n_classes) in units of the scale, or with two classes their difference (n,).
+
+        They are not certified.
+        """
         logits = self._logits(self._inputs(self._samples(X)))
         return logits[:, 1] - logits[:, 0] if len(self.classes_) == 2 else logits
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The class of each sample."""
+        """Predict the class of each sample."""
         inputs = self._inputs(self._samples(X))
         return self._classes(inputs)
 
@@ -196,7 +199,7 @@ class LinfDistClassifier(ClassifierMixin, BaseEstimator):
         return Certificate(look.prediction, radius, certified, eps=stated)
 
     def predict_certified(self, X: Any, eps: Eps, abstain: Any = -1) -> NDArray[Any]:
-        """The class of each sample where it is proved at `eps`, and `abstain` elsewhere."""
+        """Return the class of each sample where it is proved at `eps`, and `abstain` elsewhere."""
         x = self._samples(X)
         if any(abstain == each for each in self.classes_.tolist()):
             raise ValueError(f"abstain = {abstain!r}: is one of the classes; choose something else, such as None")
@@ -211,7 +214,7 @@ class LinfDistClassifier(ClassifierMixin, BaseEstimator):
         return np.where(sure, classes.astype(object), abstain)
 
     def certified_score(self, X: Any, y: Any, eps: Eps) -> float:
-        """The share of samples whose class is right, and proved at `eps`: certified accuracy."""
+        """Return the certified accuracy: the share of samples whose class is right, and proved at `eps`."""
         x = self._samples(X)
         inputs = self._inputs(x)
         right = self._classes(inputs) == self._labels(y, len(x))
@@ -263,7 +266,7 @@ class LinfDistClassifier(ClassifierMixin, BaseEstimator):
         return self.classes_[self._logits(inputs).argmax(1)]
 
     def _eps(self, eps: Eps, x: Floats) -> Floats:
-        """The radius as float64, rounded up, that broadcasts to x."""
+        """Convert the radius to float64, rounded up, in a shape that broadcasts to x."""
         if eps is None:
             raise TypeError("eps: is missing; give a radius such as 0.05, in units of `scale_`")
         if isinstance(eps, str | int | float | Fraction):
@@ -298,7 +301,10 @@ class LinfDistClassifier(ClassifierMixin, BaseEstimator):
         return certified
 
     def _radii(self, certifier: Certifier, x: Floats, inputs: Tensor, radius: Tensor) -> Tensor:
-        """The network's radii in units of the scale. Each is proved again, as a box of X: rounding spoils nothing."""
+        """Convert the network's radii to units of the scale.
+
+        Each is proved again, as a box of X: rounding spoils nothing.
+        """
         found, sure = torch.zeros_like(radius), torch.zeros_like(radius, dtype=torch.bool)
         inside = (radius - SLACK).clamp(min=0.0) * self.scaling_.ratio
         everything = inside.where(radius < 1, torch.inf)  # a radius of 1 is the whole range of every feature
@@ -344,7 +350,7 @@ def _channels_first(samples: Tensor) -> Tensor:
 
 
 def _temperature(logits: Floats, labels: NDArray[Any]) -> float:
-    """The factor of the logits for which the labels are most likely, between 2^-10 and 2^10."""
+    """Find the factor of the logits, between 2^-10 and 2^10, for which the labels are most likely."""
 
     def surprise(exponent: float) -> float:
         scaled = logits * 2.0**exponent

@@ -74,7 +74,10 @@ def load(classifier: "LinfDistClassifier", path: str | os.PathLike[str]) -> "Lin
 
 
 def _plain(name: str, value: Any) -> Any:
-    """A parameter as JSON. A generator has no such form: None is stored in its place."""
+    """Convert a parameter to JSON.
+
+    A generator has no such form: None is stored in its place.
+    """
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, Fraction):
@@ -106,7 +109,7 @@ def _check_rest(classifier: "LinfDistClassifier", names: Any) -> None:
 
 
 def _scaling(content: Mapping[str, Any], shape: tuple[int, ...]) -> Scaling:
-    """The scaling, if it keeps the order of all features: the proofs rest on that."""
+    """Read the scaling, which must keep the order of all features: the proofs rest on that."""
     wanted = shape if len(shape) == 1 else ()
     low, span, scale = (np.asarray(content[key], dtype=np.float64) for key in ("low", "span", "scale"))
     ratio = float(content["ratio"])

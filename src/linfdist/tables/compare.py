@@ -118,8 +118,9 @@ def _run_each(
 
 
 def _check_budget(entries: Sequence[Entry], rules: Rules, tell: Callable[[str], None]) -> None:
-    """Time an epoch of each of them and tell it at once; ValueError if somebody could not train for one epoch, or try a
-    setting for a tenth of one.
+    """Time an epoch of each entry and tell it at once.
+
+    Raises ValueError if an entry could not train for one epoch, or try a setting for a tenth of one.
     """
     needs = {}
     for entry in entries:

@@ -234,7 +234,7 @@ def _reset_peak() -> bool:
 
 
 def _peak_mb() -> float | None:
-    """The most megabytes that this process held since `_reset_peak`; None where the system does not tell."""
+    """Return the most megabytes that this process held since `_reset_peak`; None where the system does not tell."""
     try:
         lines = _STATUS.read_text().splitlines()
     except OSError:

@@ -160,12 +160,12 @@ class Panel(NamedTuple):
 
 
 def panels(rows: Sequence[CompareRow]) -> list[Panel]:
-    """The rows of each panel of the picture: of one ε, augmentation, number of trials, seed and number of images."""
+    """Group the rows by panel of the picture: of one ε, augmentation, number of trials, seed and number of images."""
     return [Panel(f"{question(few[0])}, {few[0].n:,} test images", few) for few in _alike(_latest(rows), _rules)]
 
 
 def question(row: CompareRow) -> str:
-    """What was to be proved."""
+    """State what was to be proved: the data and ε."""
     return f"{row.data}, ε = {row.eps}"
 
 
@@ -175,7 +175,7 @@ def title(rows: Sequence[CompareRow]) -> str:
 
 
 def accuracy_table(rows: Sequence[CompareRow]) -> TextTable:
-    """What is proved, survives and is right, of one comparison, the best certified one first."""
+    """Tabulate what one comparison proves, what survives attacks and what is correct, the best certified row first."""
     lines = []
     for row in _ordered(rows):
         published = [published_number(cited_as(row), key) for key in ("certified", "test")]
@@ -188,7 +188,7 @@ def accuracy_table(rows: Sequence[CompareRow]) -> TextTable:
 
 
 def cost_table(rows: Sequence[CompareRow]) -> TextTable:
-    """What the training with the chosen setting took, and the time to certify an image, in the same order."""
+    """Tabulate what training with the chosen setting took, and the time to certify an image, in the same order."""
     lines = []
     for row in _ordered(rows):
         memory = NONE if row.memory_mb is None else nearest(row.memory_mb, 0)
@@ -215,7 +215,7 @@ def _budgets(rows: Sequence[CompareRow]) -> bool:
 
 
 def _named(row: CompareRow, rows: Sequence[CompareRow]) -> str:
-    """The method's name, with its time where that differs."""
+    """Name the method, with its time where that differs."""
     return f"{row.title}, {time_text(row.budget)}" if _budgets(rows) else row.title
 
 
@@ -224,12 +224,12 @@ def _rules(row: CompareRow) -> tuple[Hashable, ...]:
 
 
 def _latest(rows: Sequence[CompareRow]) -> list[CompareRow]:
-    """The last row of each method under the same rules: ours has another one for each recipe that it had."""
+    """Keep the last row of each method under the same rules: ours has one for each recipe that it had."""
     return list({(*_rules(row), row.budget, row.method): row for row in rows}.values())
 
 
 def _alike(rows: Sequence[CompareRow], key: Callable[[CompareRow], Hashable]) -> list[list[CompareRow]]:
-    """The rows by their keys, in the order in which these come first."""
+    """Group the rows by their keys, in the order in which these first occur."""
     found: dict[Hashable, list[CompareRow]] = {}
     for row in rows:
         found.setdefault(key(row), []).append(row)

@@ -95,7 +95,7 @@ def read_compare_rows(path: Path) -> list[CompareRow]:
 
 
 def plain(setting: Mapping[str, Any]) -> Setting:
-    """A setting as JSON has it."""
+    """Convert a setting to its JSON form."""
     return {key: list(value) if isinstance(value, tuple) else value for key, value in setting.items()}
 
 

@@ -71,20 +71,20 @@ class Rules:
         return self.budget - self.trials * self.trial_seconds
 
     def needed(self, epoch: float) -> float:
-        """The budget that allows for an epoch of so many seconds, and for trials that are long enough."""
+        """Return the budget that allows for an epoch of so many seconds, and for trials that are long enough."""
         if self.trials == 1:
             return epoch
         return epoch * max(1 / (1 - TRIALS_SHARE), SHORTEST_TRIAL * self.trials / TRIALS_SHARE)
 
 
 def checksum(recipe: recipes.Recipe, keys: Set[str] | None = None) -> str:
-    """A checksum of a recipe, or of some of its keys; keys that are new, and at their defaults, change nothing."""
+    """Return a checksum of a recipe, or of some of its keys; new keys at their defaults change nothing."""
     text = recipe.model_dump_json(include=None if keys is None else set(keys), exclude_defaults=True)
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def parse_budget(text: str) -> float:
-    """The seconds that a text such as 90s, 20m, 1.5h or 1h30m means; ValueError says what is allowed."""
+    """Parse a time such as 90s, 20m, 1.5h or 1h30m into seconds; ValueError says what is allowed."""
     number = r"\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*"
     match = re.fullmatch(rf"(?:{number}h)?(?:{number}m)?(?:{number}s)?\s*", text)
     parts = zip(match.groups(), (3600, 60, 1), strict=True) if match else ()
@@ -99,7 +99,7 @@ def parse_budget(text: str) -> float:
 
 
 def time_text(seconds: float) -> str:
-    """A time as `parse_budget` reads it: 90s, 20m, 1.5h."""
+    """Write a time as `parse_budget` reads it: 90s, 20m, 1.5h."""
     for unit, size in (("h", 3600), ("m", 60)):
         if seconds >= size and f"{seconds / size:.4g}" == f"{seconds / size:.12g}":
             return f"{seconds / size:.4g}{unit}"
@@ -107,6 +107,6 @@ def time_text(seconds: float) -> str:
 
 
 def rounded_up_time(seconds: float) -> str:
-    """A time of at least so many seconds, in whole seconds, minutes or hours."""
+    """Round a time up to whole seconds, minutes or hours, as text."""
     unit, size = ("h", 3600) if seconds > 3 * 3600 else ("m", 60) if seconds > 3 * 60 else ("s", 1)
     return f"{math.ceil(seconds / size)}{unit}"

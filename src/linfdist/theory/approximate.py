@@ -62,7 +62,7 @@ def approximate(
 
 
 def _units(centres: Tensor, heights: Tensor, lift: float) -> Iterator[tuple[list[Unit], int]]:
-    """The neurons of each layer, and how many inputs they have.
+    """Yield the neurons of each layer, and how many inputs they have.
 
     Neurons 0 ... d − 1 carry x. Neuron d is max_j x[j] − w[j] in one layer, and with w[j] − x[j] as well it is
     ‖x − w‖∞ in the next. Neuron d + 1 is the maximum of the pyramids so far: it takes a pyramid in while neuron d

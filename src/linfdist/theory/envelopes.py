@@ -28,15 +28,15 @@ class Interpolation:
     values: Tensor
 
     def lower(self, x: Tensor) -> Tensor:
-        """The least value at points x (B, d) that a 1-Lipschitz function through the data can have: (B,) float64."""
+        """Return the least value at x (B, d) that a 1-Lipschitz function through the data can have: (B,) float64."""
         return self._extend(x)[0]
 
     def upper(self, x: Tensor) -> Tensor:
-        """The largest such value: (B,) float64."""
+        """Return the largest value at x (B, d) that a 1-Lipschitz function through the data can have: (B,) float64."""
         return self._extend(x)[1]
 
     def __call__(self, x: Tensor) -> Tensor:
-        """The middle between both, at points x (B, d): (B,) float64."""
+        """Return the middle between both at points x (B, d): (B,) float64."""
         lower, upper = self._extend(x)
         return (lower + upper) / 2
 
@@ -46,7 +46,7 @@ class Interpolation:
         return (upper - lower) / 2
 
     def network(self, domain: Intervals, dtype: torch.dtype = torch.float32) -> DistFunction:
-        """The lower envelope as a dist net of two layers, one neuron for each point, then their maximum.
+        """Build the lower envelope as a dist net of two layers: one neuron for each point, then their maximum.
 
         y[i] = ‖x − p[i]‖∞ − v[i], then max_i −y[i].
         """

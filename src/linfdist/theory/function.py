@@ -53,7 +53,7 @@ class DistFunction:
 
     @torch.no_grad()
     def classifier(self, threshold: float = 0.0) -> DistNet:
-        """A network of two classes: class 1 where g(x) > threshold, class 0 where it is smaller.
+        """Build a network of two classes: class 1 where g(x) > threshold, class 0 where it is smaller.
 
         Its logits are (threshold − g, g − threshold): a dist net has both signs, by the projection and the negation of
         Proposition A.2. So the margin is 2 |g − threshold|, and the certified radius |g(x) − threshold|, in units of

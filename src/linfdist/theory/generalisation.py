@@ -110,7 +110,7 @@ def robust_error_bound(
 
 
 def dist_sizes(model: PixelNet) -> list[int]:
-    """The inputs and the neurons of each dist layer; TypeError if the network does not consist of distances alone."""
+    """Count the inputs and the neurons of each dist layer; TypeError unless the network consists of distances alone."""
     weights = [layer.weight for layer in fold_distances(model).layers]
     return [weights[0].shape[1], *(len(weight) for weight in weights)]
 
@@ -148,8 +148,10 @@ def relu_vc_dimension(sizes: list[int], fully_connected: bool = False) -> int:
 
 
 def _rademacher(vc: int, n: int, size: float) -> float:
-    """Bound R_n of functions with |f| <= size: f is size times the mean of its signs over all thresholds in ±size, and
-    by Massart's and Sauer's lemmas R_n of signs is at most √(2 V log(e n / V) / n), if V <= n; it is never above 1.
+    """Bound R_n of functions with |f| <= size.
+
+    f is size times the mean of its signs over all thresholds in ±size. By Massart's and Sauer's lemmas, R_n of signs is
+    at most √(2 V log(e n / V) / n), if V <= n; it is never above 1.
     """
     return size * min(1.0, math.sqrt(2 * vc * math.log(math.e * n / vc) / n)) if vc <= n else size
 

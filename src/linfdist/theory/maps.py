@@ -49,7 +49,7 @@ def maximum(j: int, k: int, offset: float = 0.0, sign: int = 1, shift: float = 0
 
 
 def enough(bound: float) -> float:
-    """The smallest power of two that is large enough for K where no |x[j]| and no |offset| is above `bound`.
+    """Return the smallest power of two that is large enough for K where no |x[j]| and no |offset| is above `bound`.
 
     With a power of two, adding K and subtracting it again rounds x[j] to a multiple of K's last digit, once: such
     multiples pass further layers without any rounding.
@@ -58,14 +58,14 @@ def enough(bound: float) -> float:
 
 
 def layer(units: Sequence[Unit], inputs: int, constant: float, dtype: torch.dtype) -> DistLinear:
-    """A dist layer with one neuron for each unit: (B, inputs) -> (B, len(units)). constant: K of `Unit`."""
+    """Build a dist layer with one neuron for each unit: (B, inputs) -> (B, len(units)). constant: K of `Unit`."""
     weights = torch.stack([unit.weight(inputs, constant) for unit in units])
     biases = torch.tensor([unit.shift - constant for unit in units], dtype=torch.float64)
     return dist_layer(weights, biases, dtype)
 
 
 def dist_layer(weight: Tensor, bias: Tensor, dtype: torch.dtype) -> DistLinear:
-    """A dist layer with these weights (O, I) and biases (O,), which are rounded to `dtype`; in eval mode."""
+    """Build a dist layer with these weights (O, I) and biases (O,), which are rounded to `dtype`; in eval mode."""
     with torch.device("meta"):  # no random weights are drawn
         made = DistLinear(weight.shape[1], weight.shape[0], bias=True).to(dtype)
     made = made.to_empty(device="cpu")

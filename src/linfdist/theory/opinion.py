@@ -47,7 +47,7 @@ def second_opinion(network: ReluNet, images: Tensor, eps: Eps, method: str = "cr
 
 @torch.no_grad()
 def opinion_radius(network: ReluNet, images: Tensor, method: str = "crown") -> Tensor:
-    """The largest radius at which the method proves the prediction, on the 0–1 intensity scale: (B,) float64."""
+    """Find the largest radius at which the method proves the prediction, on the 0–1 intensity scale: (B,) float64."""
     bounds = _bounds(method)
 
     def proves(rows: Tensor, eps: Tensor) -> Tensor:
@@ -137,7 +137,7 @@ def _interval(layer: Affine, box: Ends) -> Ends:
 
 
 def _leads(network: ReluNet, best: int) -> Affine:
-    """The last layer, giving z[best] − z[j] in place of z[j]."""
+    """Build the last layer so that it gives z[best] − z[j] in place of z[j]."""
     dense, bias = network.layers[-1].weight.to_dense(), network.layers[-1].bias
     return Affine((dense[best] - dense).to_sparse(), bias[best] - bias)
 

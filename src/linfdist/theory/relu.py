@@ -81,7 +81,7 @@ class ReluNet:
         return self.layers[-1](h).T.contiguous()
 
     def vectors(self, images: Tensor) -> Tensor:
-        """The pixels (B, I) that the first layer takes, of images (B, C, H, W), in float64."""
+        """Return the pixels (B, I), in float64, that the first layer takes of images (B, C, H, W)."""
         if images.dim() != 4 or tuple(images.shape[1:]) != self.shape:
             raise ValueError(f"need images (B, {', '.join(map(str, self.shape))}), got {tuple(images.shape)}")
         return (images if self.crop is None else CenterCrop(self.crop)(images)).flatten(1).double()
@@ -107,7 +107,7 @@ def to_relu(model: Network) -> ReluNet:
 
 
 def fold_distances(model: PixelNet) -> Folded:
-    """The dist layers of a network up to its logits, in pixels; TypeError names the part that is none."""
+    """Fold a network into dist layers up to its logits, in pixels; TypeError names the part that is not one."""
     try:
         folded = fold_network(model)
     except TypeError as error:
@@ -122,7 +122,7 @@ def _check_distances_alone(averages: bool) -> None:
 
 
 def neuron_widths(inputs: int) -> list[int]:
-    """The ReLU neurons, layer by layer, of one dist neuron: 2 d for |x − w|, then one for each item to be halved."""
+    """Count the ReLU neurons of one dist neuron by layer: 2 d for |x − w|, then one for each item to be halved."""
     widths, items = [2 * inputs], inputs
     while items > 1:
         widths.append(items)
@@ -182,7 +182,7 @@ class _Layer(NamedTuple):
 
 
 def _build(layers: list[_Layer], inputs: int, last: float, scale: float = 1.0) -> list[Affine]:
-    """The affine maps; `last` is what the outputs are multiplied by, `scale` what the inputs are.
+    """Build the affine maps; `last` multiplies the outputs, `scale` the inputs.
 
     Between two of them, the values that matter are sums of ReLU neurons h: `values` h + `constant`.
     """
@@ -235,7 +235,7 @@ def _halve(values: Tensor, neuron: Tensor) -> tuple[Affine, Tensor, Tensor]:
 
 
 def _pairs(count: int) -> Tensor:
-    """Sums of two neighbours each: (count, 2 count)."""
+    """Build the matrix (count, 2 count) that sums two neighbours each."""
     return _sparse(
         torch.arange(count).repeat_interleave(2), torch.arange(2 * count), torch.ones(2 * count).double(), 2 * count
     )
@@ -247,7 +247,7 @@ def _diagonal(values: Tensor) -> Tensor:
 
 
 def _sparse(rows: Tensor, columns: Tensor, values: Tensor, inputs: int, outputs: int | None = None) -> Tensor:
-    """A matrix (outputs, inputs); without `outputs`, the rows that there are."""
+    """Build a sparse matrix (outputs, inputs); without `outputs`, it ends with the last row given."""
     outputs = int(rows.max()) + 1 if outputs is None else outputs
     return torch.sparse_coo_tensor(
         torch.stack([rows, columns]), values, (outputs, inputs), check_invariants=True

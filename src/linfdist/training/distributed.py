@@ -236,7 +236,7 @@ def same_images(dataset: Dataset) -> dict[str, str]:
 
 @cache
 def _digest_of_code() -> str:
-    """The sha256 of the package's Python files: an editable checkout has one version for many states."""
+    """Return the sha256 of the package's Python files: an editable checkout has one version for many states."""
     root = Path(__file__).parent.parent
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):

@@ -19,8 +19,9 @@ from .trainer import Sums, Trainer, no_sums
 
 
 class Metrics:
-    """The file metrics.jsonl: one JSON object per epoch. A resumed run drops the rows after its checkpoint, and its
-    seconds continue where those of the last row ended.
+    """Write the file metrics.jsonl: one JSON object per epoch.
+
+    A resumed run drops the rows after its checkpoint, and its seconds continue where those of the last row ended.
     """
 
     def __init__(self, path: Path, keep_until_step: int) -> None:
