@@ -29,8 +29,10 @@ def seconds_by_turn(runs: Mapping[str, Callable[[], object]], turns: int) -> dic
 
 @dataclass(frozen=True)
 class Ratio:
-    """One thing's time beside another's: `ratio` is the median of ratios formed within a turn, `target` what it should
-    be at most (costs) or at least (gains), if anything.
+    """Hold one thing's time beside another's.
+
+    `ratio` is the median of ratios formed within a turn. `target` is what the ratio should be at most (costs) or at
+    least (gains); None if there is no target.
     """
 
     what: str

@@ -40,7 +40,10 @@ class Large:
 
 
 def measure(turns: int = 7) -> list[Ratio]:
-    """The paper's MNIST network at width 1024 after a few training steps at p = inf, on this machine's threads."""
+    """Time certificates and attacks on the paper's MNIST network at width 1024, on this machine's threads.
+
+    The network has been trained for a few steps at p = inf.
+    """
     recipe = recipes.override(recipes.load(RECIPE), SETTINGS)
     trainer = Trainer(recipe, data.load(recipe.data), data.info(recipe.data))
     network, state = trainer.network, replace(trainer.state, p=math.inf)
@@ -126,7 +129,7 @@ def _memory(field: str) -> float:
 
 
 def terminal(costs: list[Ratio], large: Large | None) -> RenderableType:
-    """The costs as a table, and a line about the large network."""
+    """Lay out the costs as a table, with a line about the large network."""
     table = Table(title=f"certificates: {RECIPE}, {', '.join(SETTINGS)}, {torch.get_num_threads()} threads")
     table.add_column("what")
     table.add_column("time", justify="right")

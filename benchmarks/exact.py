@@ -41,7 +41,7 @@ class Gains:
 
 @torch.no_grad()
 def measure(network: PixelNet, images: Tensor, turns: int = 15) -> Gains:
-    """The network and its frozen form on images uint8 (N, C, H, W), on this machine's threads.
+    """Measure the network and its frozen form on images uint8 (N, C, H, W), on this machine's threads.
 
     The float network gets pixels that are floats already, in chunks or all at once, whichever is faster here. Its
     engine leaves out weights, those that cannot matter to the batch at hand, and looks for them in every call. So does
@@ -109,7 +109,10 @@ def _unpruned(network: PixelNet, frozen: exact.FrozenNet) -> list[FrozenLayer]:
 
 
 def _dense(layers: list[FrozenLayer], frozen: exact.FrozenNet, images: Tensor) -> Tensor:
-    """The same logits. The kernel leaves out what cannot matter to these images, as the float engine does."""
+    """Compute the same logits with the dense integer kernel.
+
+    The kernel leaves out what cannot matter to these images, as the float engine does.
+    """
     x = frozen.stem(images).T.contiguous()  # (I, B)
     for layer in layers:
         x = dense(x.to(layer.weight.dtype), layer.weight, layer.bias)
@@ -124,7 +127,7 @@ def _file_size(frozen: exact.FrozenNet) -> int:
 
 
 def terminal(gains: Gains, title: str) -> RenderableType:
-    """The speeds as a table, and a line about the sizes."""
+    """Lay out the speeds as a table, with a line about the sizes."""
     table = Table(title=f"exact: {title}, {gains.images:,} images, {torch.get_num_threads()} threads")
     table.add_column("what")
     for heading in ("time", "times faster", "at least"):

@@ -41,5 +41,5 @@ def pictures(peers: Sequence[CompareRow]) -> dict[str, bytes]:
 
 
 def _several(peers: Sequence[CompareRow]) -> list[Panel]:
-    """The panels that have several methods."""
+    """Select the panels that have several methods."""
     return [panel for panel in panels(peers) if len({row.method for row in panel.rows}) > 1]

@@ -73,7 +73,7 @@ class Code:
 
 
 def modules() -> list[str]:
-    """The modules of kernels, those that have `variants`."""
+    """List the modules of kernels, those that have `variants`."""
     folder = Path(import_module(PACKAGE).__file__ or "").parent
     names = sorted(module.name for module in iter_modules([str(folder)]))
     return [name for name in names if hasattr(import_module(f"{PACKAGE}.{name}"), "variants")]
@@ -144,7 +144,7 @@ def _read_amd(target: str, shared: int, llvm: str, assembly: str) -> Code:
 
 
 def unsound(code: Code) -> list[str]:
-    """What in this code could round a float otherwise than once, to nearest, with subnormals: nothing, if it is empty.
+    """List what in this code could round a float other than once, to nearest, with subnormals; empty if nothing could.
 
     For kernels that subtract, compare and take maxima, but never multiply or divide floats. Quotients of whole numbers,
     in addresses, pass through floats on every GPU, with the compiler's own proof that they come out right; they are

@@ -49,7 +49,7 @@ def as_text(table: dict[str, Any]) -> str:
 
 
 def surprises(name: str, row: Row, expected: Row | None) -> list[str]:
-    """What is wrong with a kernel, in sentences."""
+    """Say in sentences what is wrong with a kernel."""
     if expected is None:
         return [f"{name} is not in the table: run python -m tools.gpu_table"]
     found = [f"{name} spills {row['spills']} bytes of registers"] if row["spills"] > expected["spills"] else []

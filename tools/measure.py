@@ -35,10 +35,11 @@ class Measured:
 
 
 def measure(model_file: Path, test_set: Dataset, eps: str, out: Path, show_progress: bool = False) -> Measured:
-    """Certify all images, then attack those that matter: all that are right but not certified, and those certified ones
-    that have the smallest radii. The rows of the certification are kept in `out`: stopped, the same call resumes.
+    """Certify all images, then attack those that matter.
 
-    A certified image that is broken raises `Violated`.
+    These are all that are correct but not certified, and those certified ones that have the smallest radii. The rows of
+    the certification are kept in `out`: if it is stopped, the same call resumes. A certified image that is broken
+    raises `Violated`.
     """
     network = models.load(model_file)
     summary = evaluate(network, test_set, eps, out, model_file, method=METHOD, show_progress=show_progress).summary
@@ -76,7 +77,7 @@ def choose(rows: Sequence[Row]) -> tuple[list[Row], str]:
 def _attack(
     network: Network, test_set: Dataset, eps: str, rows: Sequence[Row], name: str, show_progress: bool
 ) -> dict[int, Row]:
-    """The rows, by index, with the results of this attack."""
+    """Attack the images of the rows; return the rows, by index, with the results of this attack."""
     search, done = attack(name), {}
     with Bar(f"{test_set.name} {name}", len(rows), 0, show_progress) as bar:
         for start in range(0, len(rows), BATCH):

@@ -182,7 +182,7 @@ def _experiments(experiments: Sequence[Experiment]) -> str:
 
 
 def _held_out(row: Experiment) -> tuple[bool, int]:
-    """What tells held-out images apart, in the order of tables: today's first, then by how many there are."""
+    """Return what tells held-out images apart, in the order of tables: today's first, then by how many there are."""
     return row.held_out != "spread", -row.recipe.holdout
 
 
@@ -247,7 +247,7 @@ def engine(root: Path) -> str:
 
 
 def measured(root: Path) -> Report | None:
-    """What `make bench` has written; None if there is nothing."""
+    """Read what `make bench` has written; None if there is nothing."""
     file = root / "benchmarks" / "results" / "latest.json"
     return Report.read(file) if file.exists() else None
 

@@ -21,7 +21,7 @@ WRONG_EVERY = 10
 
 
 def wrong(certificate: dict[str, Any], rng: random.Random) -> dict[str, Any]:
-    """The certificate with one entry changed a little."""
+    """Return the certificate with one entry changed a little."""
     key = rng.choice(["class", "margin", "levels", "radius", "method", "ball", "grid", "image_sha256", "model_sha256"])
     value = certificate[key]
     if isinstance(value, int):

@@ -123,7 +123,10 @@ def _float_network(about: dict[str, Any]) -> PixelNet:
 
 
 def _train(network: PixelNet, about: dict[str, Any]) -> None:
-    """A few steps: which part of the image is brightest? Only networks that know something have classes to change."""
+    """Train for a few steps: which part of the image is brightest?
+
+    Only networks that know something have classes to change.
+    """
     network.train()
     x = torch.rand(64, *about["shape"])
     flat = x.flatten(1)
@@ -238,7 +241,10 @@ def _attack(case: Case, proof: ld.Certificate, reach: Tensor, claimed: Tensor, f
 
 
 def _classes(network: PixelNet) -> Callable[[Tensor], Tensor]:
-    """The classes of images; -1 where a head, whose sums depend on how many images there are, gives several."""
+    """Return a function that classifies images.
+
+    It gives -1 where a head, whose sums depend on how many images there are, gives several classes.
+    """
 
     @torch.no_grad()
     def classes(images: Tensor) -> Tensor:
@@ -278,7 +284,7 @@ def _floats(x: Tensor, reach: Tensor) -> Inside:
 
 
 def _levels(network: FrozenNet, x: Tensor, reach: Tensor) -> Inside:
-    """The same for whole levels, within the network's domain."""
+    """Do the same as `_floats` for whole levels, within the network's domain."""
     near = [math.floor(255 * Fraction(each)) for each in reach.flatten(1)[:, 0].tolist()]
     most = torch.tensor([k if Fraction(k, 255) <= 1 else 255 for k in near])[:, None, None, None]
     low, high = network.lower.long(), network.upper.long()

@@ -40,7 +40,10 @@ Job = Callable[[Path], None]
 
 
 def jobs(base: Path) -> dict[str, Job]:
-    """What is killed, by name; each is given the folder to work in. `base` holds the digits and a finished run."""
+    """Return the jobs that are killed, by name; each is given the folder to work in.
+
+    `base` holds the digits and a finished run.
+    """
     digits, run = base / "data", base / "run"
 
     def exported(write: Callable[[Path], None], name: str) -> Job:
@@ -89,9 +92,9 @@ def prepare(base: Path) -> None:
 
 
 def content(folder: Path) -> dict[str, str]:
-    """The sha256 of each file, times left out, by its name; locks, which some versions of filelock leave, do not count.
+    """Return the sha256 of each file, times left out, by its name.
 
-    Folders count too: nothing may be left lying about.
+    Folders count too: nothing may be left lying about. Locks, which some versions of filelock leave, do not count.
     """
     found = {}
     for path in sorted(folder.rglob("*")):

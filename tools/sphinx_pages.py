@@ -46,7 +46,7 @@ def _process_docstring(app: Any, what: str, name: str, obj: Any, options: Any, l
 
 
 def _parameters(obj: Any) -> set[str]:
-    """The names that a docstring may explain, one entry each."""
+    """Return the names that a docstring may explain, one entry each."""
     names = set(getattr(obj, "__annotations__", {}))
     with contextlib.suppress(TypeError, ValueError):  # of some things no signature is known
         names |= set(inspect.signature(obj).parameters)

@@ -98,7 +98,7 @@ def measure(name: str) -> list[dict[str, Any]]:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The rows as Markdown: what is proved is rounded down, what an attack leaves is rounded up."""
+    """Format the rows as Markdown: what is proved is rounded down, what an attack leaves is rounded up."""
     lines = ["| data | classifier | clean | " + " | ".join(f"ε = {eps}" for eps in EPS) + " |"]
     lines.append("|---|---|---:|" + "---:|" * len(EPS))
     for row in rows:

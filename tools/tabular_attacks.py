@@ -117,7 +117,7 @@ def _lead(model: Any, x: Floats, own: Labels) -> Floats:
 
 
 def _towards_others(model: Any, x: Floats, y: Labels, eps: float, train: Floats) -> Floats:
-    """The nearest training sample that the forest puts into another class, cut to the box."""
+    """Find the nearest training sample that the forest puts into another class, cut to the box."""
     classes = model.predict(train)
     nearest = np.empty_like(x)
     for row, (sample, label) in enumerate(zip(x, y, strict=True)):

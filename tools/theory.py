@@ -46,7 +46,7 @@ def _bounds() -> list[dict[str, Any]]:
 
 
 def _bound(name: str) -> dict[str, Any]:
-    """The terms of Theorem 4.2 for a network of the zoo, or why there are none."""
+    """Compute the terms of Theorem 4.2 for a network of the zoo, or say why there are none."""
     card, network = zoo.card(name), ld.load(name)
     assert isinstance(network, PixelNet)
     try:
@@ -110,7 +110,7 @@ _PARTS: dict[str, Callable[[], Any]] = {"bounds": _bounds, "opinions": _opinions
 
 
 def table(results: dict[str, Any]) -> dict[str, str]:
-    """The tables of docs/theory.md, by the names of their places."""
+    """Build the tables of docs/theory.md, by the names of their places."""
     bounds = [
         "| network | r | images | margin error at δ + r | δ | V | bound | images needed |",
         "|---|---|--:|--:|--:|--:|--:|--:|",
@@ -156,12 +156,12 @@ def draw(results: dict[str, Any]) -> dict[str, bytes]:
 
 
 def wave(x: Tensor) -> Tensor:
-    """A 1-Lipschitz function of one number."""
+    """Evaluate a 1-Lipschitz function of one number."""
     return (9 * x[:, 0]).sin() / 12 + (x[:, 0] - 0.6).abs() / 4
 
 
 def hills(x: Tensor) -> Tensor:
-    """A 1-Lipschitz function of two numbers: the slopes' ℓ1 norm is at most 1."""
+    """Evaluate a 1-Lipschitz function of two numbers: the slopes' ℓ1 norm is at most 1."""
     return (6 * x[:, 0]).sin() * (5 * x[:, 1]).cos() / 11
 
 

@@ -88,7 +88,7 @@ def add(
 
 
 def runs_before(recipe: Recipe) -> list[str]:
-    """The commands of the runs that a recipe names, as its start or as members of a mean, those that come first first.
+    """List the commands of the runs that a recipe names, as its start or as members of a mean, the earliest first.
 
     Networks of the zoo have cards of their own.
     """
