@@ -1,5 +1,6 @@
-"""Integer networks: the same answer, bit for bit, on every machine, and certificates without any rounding; on top of
-them a head in float64, with certificates that hold however it is executed.
+"""Integer networks: the same answer, bit for bit, on every machine, and certificates without any rounding.
+
+A head in float64 can follow them, with certificates that hold however it is executed.
 """
 
 from .as_floats import as_floats

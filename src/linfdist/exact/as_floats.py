@@ -28,7 +28,7 @@ NARROWEST = 2.0**-19  # of a float `Clip`
 
 @torch.no_grad()
 def as_floats(network: FrozenNet) -> Composed:
-    """The float32 network on the 0–1 intensity scale that is nearest to an exact one; in eval mode.
+    """Return the float32 network on the 0–1 intensity scale that is nearest to an exact one; in eval mode.
 
     Its logits are those of the exact network over 255 · steps (with a head: the same), up to the rounding of float32.
     """

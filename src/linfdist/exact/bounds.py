@@ -13,7 +13,10 @@ _CHUNK = 2**22  # entries of a layer that are looked at together
 
 
 def near_far(low: Tensor, high: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """The smallest and the largest |x[i] - w[o, i]| over low <= x <= high: low, high (I,), weight (O, I) -> (O, I)."""
+    """Return the least and the largest |x[i] - w[o, i]| over low <= x <= high.
+
+    low, high (I,), weight (O, I) -> (O, I) each.
+    """
     above, below = low - weight, weight - high
     return torch.maximum(above, below).clamp_min(0), torch.maximum(-below, -above)
 
@@ -25,7 +28,7 @@ def rows(weight: Tensor) -> Iterator[slice]:
 
 
 def reach(low: Tensor, high: Tensor, weight: Tensor, mask: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """What the outputs max_i |x[i] - w[o, i]| + b[o] over the entries in `mask` can be: two tensors (O,) int64."""
+    """Bound the outputs max_i |x[i] - w[o, i]| + b[o] over the entries in `mask`: two tensors (O,) int64."""
     lowest, highest = [], []
     for part in rows(weight):
         near, far = near_far(low, high, weight[part].long())
@@ -35,8 +38,10 @@ def reach(low: Tensor, high: Tensor, weight: Tensor, mask: Tensor, bias: Tensor)
 
 
 def largest(low: Tensor, high: Tensor, weight: Tensor, mask: Tensor, bias: Tensor) -> int:
-    """The largest magnitude of anything a layer computes with, over all inputs: inputs, kept weights, x - w, |x - w|,
-    the bias and the output. A type that holds it can evaluate the layer without overflow.
+    """Return the largest magnitude of anything a layer computes with, over all inputs.
+
+    It covers inputs, kept weights, x - w, |x - w|, the bias and the output. A type that holds it can evaluate the layer
+    without overflow.
 
     Entries that are left out do not count: in the dense form the middle of their input's range stands for them, and
     its differences are no larger than the inputs.

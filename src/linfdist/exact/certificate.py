@@ -58,7 +58,7 @@ class ExactCertificate:
     domain: str | None  # sha256 of the least and the largest image; None: all 8-bit images
 
     def json(self) -> dict[str, Any]:
-        """The certificate as its file holds it."""
+        """Return the certificate as its file holds it."""
         return {
             "format": FORMAT,
             "image_sha256": self.image,
@@ -195,13 +195,14 @@ def gaps(logits: Tensor) -> Tensor:
 
 
 def margin_levels(gap: Tensor, steps: int) -> Tensor:
-    """The largest whole number n of levels with 2 n steps < gap, which the margin proves; 0 if there is none: (B,)."""
+    """Count the levels that the margin proves: the largest whole n with 2 n steps < gap, 0 if there is none: (B,)."""
     return (gap - 1).clamp_min(0).div(2 * steps, rounding_mode="floor").clamp_max(255)
 
 
 def certified_at(network: FrozenNet, logits: Tensor, eps: Fraction) -> Tensor:
-    """Where the margin of a network without a head proves the class on the closed eps-ball (pixels of [0, 1]), real
-    images included: (B,) bool.
+    """Return where the margin proves the class on the closed eps-ball (pixels of [0, 1]): (B,) bool.
+
+    The ball includes real images. The network must be without a head.
     """
     return gaps(logits) > (2 * eps * 255 * network.steps).__floor__()
 
@@ -214,8 +215,10 @@ def box_certified_at(network: FrozenNet, images: Tensor, predictions: Tensor, ep
 
 
 def box_levels(network: FrozenNet, images: Tensor, predictions: Tensor, proved: Tensor) -> Tensor:
-    """The largest level each image is proved for, by bisection from what is proved already. A smaller ball lies inside
-    a larger one, and so do its intervals; in the head up to rounding, but what is returned was proved itself.
+    """Find the largest level each image is proved for, by bisection from what is proved already.
+
+    A smaller ball lies inside a larger one, and so do its intervals; in the head up to rounding, but what is returned
+    was proved itself.
     """
     proved, failed = proved.clone(), torch.full_like(proved, 256)
     while (proved + 1 < failed).any():
@@ -231,7 +234,7 @@ def box_holds(network: FrozenNet, images: Tensor, predictions: Tensor, levels: T
 
 
 def _holds(network: FrozenNet, images: Tensor, predictions: Tensor, spread: Tensor) -> Tensor:
-    """The same within `spread` (B,), in parts of the pixels' grid.
+    """Do the same as `box_holds` within `spread` (B,), in parts of the pixels' grid.
 
     The float kernels do the work: all values are whole numbers that the float type holds, so every operation is exact.
     """

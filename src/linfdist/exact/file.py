@@ -78,7 +78,7 @@ def parse(content: bytes, path: Path) -> FrozenNet:
 
 
 def contents(network: FrozenNet) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The header, without its hash, and the tensors."""
+    """Return the header, without its hash, and the tensors."""
     layers = [{"outputs": len(layer.mask), "inputs": layer.mask.shape[1]} for layer in network.layers]
     plain = network.stem.clip is None and network.stem.pool is None and network.count == 1
     own: dict[str, Any] = {"crop": network.crop, "layers": layers}
@@ -98,7 +98,7 @@ def contents(network: FrozenNet) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def _stages(stem: Stem, layers: list[dict[str, int]], count: int, head: bool) -> list[dict[str, Any]]:
-    """What an image goes through, in this order."""
+    """List the stages that an image goes through, in this order."""
     stages: list[dict[str, Any]] = []
     if stem.crop is not None:
         stages.append({"kind": "crop", "side": stem.crop})
@@ -113,7 +113,7 @@ def _stages(stem: Stem, layers: list[dict[str, int]], count: int, head: bool) ->
 
 
 def digest(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
-    """The sha256 of everything: the header as JSON with sorted keys, then what each tensor is, and its bytes."""
+    """Hash everything by sha256: the header as JSON with sorted keys, then what each tensor is, and its bytes."""
     total = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
     for name in sorted(tensors):
         tensor = tensors[name].contiguous()
@@ -153,8 +153,10 @@ def _header(content: bytes) -> dict[str, Any]:
 
 
 def _json(text: Any, longest: int, separators: tuple[str, str] | None) -> dict[str, Any]:
-    """A JSON object, refused unless it is written as json.dumps would write it: no key can then be there twice, no
-    number in a second form, and whoever hashes it can take strings and numbers as they are.
+    """Parse a JSON object, and refuse it unless it is written as json.dumps would write it.
+
+    No key can then be there twice, no number in a second form, and whoever hashes it can take strings and numbers as
+    they are.
     """
     if not isinstance(text, str) or len(text) > longest:
         raise ValueError(f"its JSON header must be a text of at most {longest} characters")
@@ -223,7 +225,7 @@ def _check_stages(stages: Any, k: int, shape: list[int]) -> None:
 
 
 def _stem(stages: list[dict[str, Any]], k: int) -> Stem:
-    """What comes before the layers; ValueError for numbers that do not belong together."""
+    """Build what comes before the layers; ValueError for numbers that do not belong together."""
     own = {stage["kind"]: stage for stage in stages}
     clip = (own["clip"]["low"], own["clip"]["high"]) if "clip" in own else None
     pool = Pool(tuple(own["pool"]["sizes"]), own["pool"]["steps"]) if "pool" in own else None
@@ -288,7 +290,7 @@ def _parse(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> FrozenNe
 def _layer(
     tensors: Mapping[str, Tensor], number: int, inputs: int, outputs: int, low: Tensor, high: Tensor
 ) -> FrozenLayer:
-    """A layer for inputs from low to high (I,)."""
+    """Build a layer for inputs from low to high (I,)."""
     bits, weight, bias = (tensors[f"{number}.{part}"] for part in ("mask", "weight", "bias"))
     found = (len(low), bits.dtype, tuple(bits.shape), tuple(bias.shape), bias.dtype)
     expected = (inputs, torch.uint8, (outputs, -(-inputs // 8)), (outputs,), torch.int32)

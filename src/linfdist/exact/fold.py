@@ -15,9 +15,9 @@ TWO = 2.001  # no two values of tanh, as executed, are further apart
 
 @torch.no_grad()
 def fold_head(head: Readout, scale: float, shift: Tensor) -> FrozenHead:
-    """The head on n instead of n / scale + shift: n (B, F), scale a number that float64 holds, shift (F,) float64.
+    """Fold scale and shift into the head, which then takes n instead of n / scale + shift.
 
-    TypeError for readouts other than a `Head`.
+    n (B, F), scale a number that float64 holds, shift (F,) float64. TypeError for readouts other than a `Head`.
     """
     w1, b1, w2, b2 = _weights(head)
     return FrozenHead(w1 / scale, b1 + w1 @ shift, w2, b2)
@@ -50,7 +50,7 @@ def head_distance(
 
 
 def _weights(head: Readout) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The matrices and biases as the head uses them, in float64."""
+    """Return the matrices and biases as the head uses them, in float64."""
     if not isinstance(head, Head):
         raise TypeError(f"a {type(head).__name__} has no form on top of integers: only a Head can follow them")
     layers = (head.hidden, head.output)

@@ -35,7 +35,7 @@ def freeze(
     domain: Domain | None = None,
     facts: Mapping[str, Any] | None = None,
 ) -> FrozenNet:
-    """The integer network nearest to `network`, pruned without loss, for 8-bit images.
+    """Return the integer network nearest to `network`, pruned without loss, for 8-bit images.
 
     The network is scaled by its std, which makes it a dist net in pixels, and every weight is rounded to the grid of
     1/(255 · 2^k) pixels: once per layer, and the last bias once. Means, shifts and hidden biases need no rounding of
@@ -46,8 +46,8 @@ def freeze(
 
     k: None takes the finest grid of 64 to 4 steps a level for which int16 provably holds every value that can occur,
     else one of 16 with int32 where needed, or as near to that as the blocks allow; a given k takes int32 where needed.
-    domain: two uint8 images (C, H, W), the least and the largest
-    value of each pixel; None means every image. facts: plain JSON that is kept in the file.
+    domain: two uint8 images (C, H, W), the least and the largest value of each pixel; None means every image.
+    facts: plain JSON that is kept in the file.
 
     `facts` of the result gets `distance`: no logit of `network`, times its std, is further (in pixels) from this
     network's, in pixels, for any image of the domain; with a head, no logit is further from that of `network`, both as
@@ -99,17 +99,17 @@ def _at(network: PixelNet, folded: Folded, stem: Stem, domain: Domain, facts: Ma
 
 
 def _stem(folded: Folded, k: int) -> Stem:
-    """What comes before the dist layers, with pixels on the grid of 2^k steps a level."""
+    """Build what comes before the dist layers, with pixels on the grid of 2^k steps a level."""
     clip = None if folded.clip is None else _whole_clip(folded.clip, k)[0]
     return Stem(k, folded.crop, clip, Pool.of(folded.pool) if folded.pool else None)
 
 
 @torch.no_grad()
 def to_grid(network: PixelNet, stem: Stem) -> tuple[list[tuple[Tensor, Tensor]], Fraction]:
-    """Weights (O, I) and biases (O,) in whole units of the stem's grid, int64; and how far rounding, also that of its
-    clipping, can move an output, or the mean of the outputs of a class, in such units.
+    """Round weights (O, I) and biases (O,) to whole units of the stem's grid, int64.
 
-    Biases are 0, but for those of the last layer where it gives the logits.
+    Returns them, and how far rounding, also that of the stem's clipping, can move an output, or the mean of the outputs
+    of a class, in such units. Biases are 0, except those of the last layer where it gives the logits.
     """
     return _to_grid(network, fold_network(network, network.readout.lipschitz is not None), stem)
 
@@ -130,15 +130,17 @@ def _to_grid(network: PixelNet, folded: Folded, stem: Stem) -> tuple[list[tuple[
 
 
 def _whole_clip(clip: tuple[float, float], k: int) -> tuple[tuple[int, int], Fraction]:
-    """The ends of clipped pixels in whole steps, and how far they move by that: a pixel moves by no more."""
+    """Round the ends of clipped pixels to whole steps; return also how far they move: a pixel moves by no more."""
     exact = [Fraction(end) * LEVELS * 2**k for end in clip]
     low, high = (min(round(end), LEVELS << k) for end in exact)
     return (low, high), max(abs(low - exact[0]), abs(high - exact[1])) + Fraction(2) ** -40
 
 
 def _whole(values: Tensor, units: int, size: float) -> tuple[Tensor, Fraction]:
-    """Values in pixels, float64 and made of at most three terms of which one is at most `size`, to whole units; and a
-    bound of |result - exact value|, in units: what was rounded away, and what float64 cannot see.
+    """Round values in pixels to whole units; return also a bound of |result - exact value|, in units.
+
+    values: float64 and made of at most three terms, of which one is at most `size`. The bound covers what was rounded
+    away, and what float64 cannot see.
     """
     scaled = values * units
     largest = float(scaled.abs().max())
@@ -150,11 +152,11 @@ def _whole(values: Tensor, units: int, size: float) -> tuple[Tensor, Fraction]:
 
 
 def _distance(network: PixelNet, std: float, units: int, moved: Fraction) -> Fraction:
-    """How far a logit (or a feature, if there is a head), in pixels, can be from the float32 network's as executed,
-    times std.
+    """Bound how far a logit, in pixels, can be from the float32 network's as executed, times std.
 
-    The layers are 1-Lipschitz, so the roundings of all layers add up and are not amplified. The float network adds its
-    own rounding, and that of the pixel n/255 as a float32.
+    If there is a head, the bound is that of a feature instead. The layers are 1-Lipschitz, so the roundings of all
+    layers add up and are not amplified. The float network adds its own rounding, and that of the pixel n/255 as a
+    float32.
     """
     own = rounding_error(network)
     if not math.isfinite(own):

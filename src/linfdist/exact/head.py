@@ -13,8 +13,9 @@ CAUTION = 2  # times the slack that the twin demands, which sums in another orde
 
 
 def lost(size: Tensor, terms: int) -> Tensor:
-    """What a sum of `terms` products and a bias can lose in float64, in any order, with or without FMA, denormals
-    flushed or not; `size` is the sum of the magnitudes of its terms.
+    """Bound what a sum of `terms` products and a bias can lose in float64; `size`: the sum of its terms' magnitudes.
+
+    The bound holds in any order, with or without FMA, denormals flushed or not.
 
     Executed once it loses (terms + 2) 2^-53 of `size`, and bounds that are computed of it twice that: (3 terms + 10)
     2^-53 in all. This is 8 (terms + 16) 2^-53. A product that underflows loses 2^-1022 times the other factor.
@@ -69,8 +70,10 @@ class FrozenHead:
         return (self.hidden_slack(n.abs().double()) + TANH) @ self.w2.abs().T + self.output_slack()
 
     def proves(self, low: Tensor, high: Tensor, best: Tensor) -> Tensor:
-        """(B,) bool: class best[k] has the largest logit, without a tie, for all features low <= n <= high (B, F),
-        executed anyhow. Intervals, the last layer merged with the difference of two classes.
+        """Return where class best[k] has the largest logit, without a tie, for all low <= n <= high: (B,) bool.
+
+        low, high: (B, F), of the features n. The proof holds for the head executed anyhow. It takes intervals, with the
+        last layer merged with the difference of two classes.
         """
         slack = CAUTION * self.hidden_slack(torch.maximum(low.abs(), high.abs()))
         middle, reach = (low + high) / 2 @ self.w1.T + self.b1, (high - low) / 2 @ self.w1.abs().T + slack
