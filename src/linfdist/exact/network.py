@@ -66,8 +66,10 @@ class FrozenLayer:
 
     @cached_property
     def entries(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """start (O + 1,) int64, then index int32, weight and limit of all kept entries: those of neuron o are
-        start[o] : start[o + 1], by descending limit, the largest |x - w| that is possible.
+        """Return start, index, weight and limit of all kept entries, neuron by neuron.
+
+        start (O + 1,) int64, then index int32, weight and limit. The entries of neuron o are start[o] : start[o + 1],
+        by descending limit, the largest |x - w| that is possible.
         """
         neuron, index = self.mask.nonzero(as_tuple=True)
         weight = self.weight[neuron, index]
@@ -85,7 +87,7 @@ class FrozenLayer:
         return kernels.one_sided(start, index, weight, self.low, self.high)
 
     def floored(self, dtype: torch.dtype) -> kernels.Sides:
-        """The sides for inputs and outputs less their lowest values, in a type that holds how far the inputs vary.
+        """Return the sides for inputs and outputs less their lowest values, in a type that holds the inputs' range.
 
         An output is its floor, the least it can be, and what goes beyond it: the largest of x - (w + floor) and
         (w - floor) - x, or 0. It varies by no more than the inputs do: so if a type holds these, it holds that, and
@@ -178,7 +180,7 @@ class FrozenNet(Network):
         return len(self.layers[-1].bias) // self.count if self.head is None else len(self.head.b2)
 
     def summed(self, y: Tensor) -> Tensor:
-        """The outputs of the last layer (B, O), added up over the neurons of each class: (B, O / count)."""
+        """Add up the outputs of the last layer (B, O) over the neurons of each class: (B, O / count)."""
         return y if self.count == 1 else y.unflatten(1, (-1, self.count)).sum(2)
 
     @cached_property
@@ -212,7 +214,7 @@ class FrozenNet(Network):
         return self.summed(negated).to(torch.int32) if self.head is None else self.head(-negated)
 
     def features(self, images: Tensor) -> Tensor:
-        """The outputs of the last integer layer, (B, F) int32, in grid units, of images uint8 (B, C, H, W)."""
+        """Compute the outputs of the last integer layer, (B, F) int32, in grid units, of images uint8 (B, C, H, W)."""
         return -self._negated(images)
 
     def _negated(self, images: Tensor) -> Tensor:
@@ -237,8 +239,9 @@ class FrozenNet(Network):
 
     @cached_property
     def _chain(self) -> kernels.Chain | None:
-        """All layers in one, the fastest way for more than one image, in the narrowest type that does; None where so
-        much is left of the weights that dense layers are faster.
+        """Join all layers into one, in the narrowest type that does; None where dense layers are faster.
+
+        This is the fastest way for more than one image, unless so much is left of the weights that dense layers win.
         """
         narrow = self._floored
         layers = [
@@ -252,8 +255,9 @@ class FrozenNet(Network):
 
     @cached_property
     def _floored(self) -> torch.dtype | None:
-        """The type that holds all values less their floors, if it is narrower than that of a layer's weights; None if
-        there is none. What the inputs of the first layer vary by decides: ranges do not grow from layer to layer.
+        """Return the type that holds all values less their floors, if narrower than that of a layer's weights; else None.
+
+        What the inputs of the first layer vary by decides: ranges do not grow from layer to layer.
         """
         span = int((self.layers[0].high - self.layers[0].low).max())
         if span <= BYTE:

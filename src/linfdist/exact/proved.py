@@ -28,7 +28,10 @@ class NoChecker(LinfdistError, RuntimeError):
 
 
 def find() -> Path:
-    """The program: what the environment variable LINFDIST_CHECKER names, else what `make prove` built; or NoChecker."""
+    """Find the program that the environment variable LINFDIST_CHECKER names, else the one that `make prove` built.
+
+    Raises NoChecker if there is none.
+    """
     named = os.environ.get(VARIABLE)
     path = Path(named) if named else BUILT
     if path.is_file() and os.access(path, os.X_OK):
@@ -63,12 +66,12 @@ def judge(certificates: Sequence[dict[str, Any]], images: Sequence[NDArray[np.ui
 
 
 def judge_network(model: Path) -> str:
-    """What the program says about a network alone: "valid", or "refused: " and the reason."""
+    """Return what the program says about a network alone: "valid", or "refused: " and the reason."""
     return _run(model)[0]
 
 
 def as_hashed(image: NDArray[np.uint8]) -> bytes:
-    """The bytes whose sha256 is the image's."""
+    """Return the bytes whose sha256 is the image's."""
     return (",".join(map(str, image.shape)) + ":").encode() + image.tobytes()
 
 

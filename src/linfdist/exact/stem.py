@@ -52,7 +52,7 @@ class Pool:
         return sum(channels * (height // s) * (width // s) for s in self.sizes)
 
     def __call__(self, x: Tensor, most: int) -> Tensor:
-        """Sums of integers (B, C, H, W), of which none is larger than `most`, times steps / s²: (B, I) int64."""
+        """Sum blocks of integers (B, C, H, W), none larger than `most`, times steps / s²: (B, I) int64."""
         largest = max(self.sizes) ** 2 * most
         floats = torch.float32 if largest <= _FLOAT32 else torch.float64
         if largest > _FLOAT64 or self.steps * most > _INT64:
@@ -91,12 +91,12 @@ class Stem:
         return 2**self.k * (1 if self.pool is None else self.pool.steps)
 
     def size(self, shape: Sequence[int]) -> int:
-        """The number of inputs I, for images of this shape (C, H, W)."""
+        """Count the inputs I, for images of this shape (C, H, W)."""
         shape = shape if self.crop is None else (shape[0], self.crop, self.crop)
         return math.prod(shape) if self.pool is None else self.pool.count(shape)
 
     def __call__(self, images: Tensor) -> Tensor:
-        """The inputs of the first layer, of images uint8 (B, C, H, W): (B, I) int16, or int32 where that is needed."""
+        """Map images uint8 (B, C, H, W) to the inputs of the first layer: (B, I) int16, or int32 where that is needed."""
         if self.pool is None:
             x = self.cropped(images).flatten(1).to(torch.int16) << self.k
             return x if self.clip is None else x.clamp(*self.clip)
@@ -107,7 +107,7 @@ class Stem:
         return (self.pool(x, LEVELS) << self.k).to(dtype)
 
     def parts(self, pixels: Tensor, parts: int) -> Tensor:
-        """The same of pixels int64 (B, C, H, W) on the grid of 2^k · parts steps a level; in such parts: int64 (B, I).
+        """Map pixels int64 (B, C, H, W), on the grid of 2^k · parts steps a level, to inputs in such parts: int64 (B, I).
 
         So the ends of balls of images can lie between the grid's values; what comes out is still exact.
         """
@@ -117,5 +117,5 @@ class Stem:
         return x.flatten(1) if self.pool is None else self.pool(x, most)
 
     def cropped(self, x: Tensor) -> Tensor:
-        """The middle of images (B, C, H, W), or all of them if there is no crop."""
+        """Crop images (B, C, H, W) to their middle; leave them whole if there is no crop."""
         return x if self.crop is None else CenterCrop(self.crop)(x)

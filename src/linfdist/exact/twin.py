@@ -106,8 +106,9 @@ def verify(certificate: dict[str, Any], image: NDArray[np.uint8], model: Path) -
 
 
 def bounds(header: dict[str, Any], tensors: Tensors, low: Ints, high: Ints) -> tuple[Ints, Ints]:
-    """The least and the largest outputs of the last stage over all images low <= x <= high (C, H, W), in grid units:
-    the features of the head, or if there is none, the logits, negated.
+    """Return the least and the largest outputs of the last stage over all images low <= x <= high, in grid units.
+
+    Images are (C, H, W). Outputs are the features of the head, or if there is none, the logits, negated.
 
     ValueError where a layer is not allowed. What is allowed for the whole domain is so for every box within it.
     """
@@ -124,7 +125,7 @@ def bounds(header: dict[str, Any], tensors: Tensors, low: Ints, high: Ints) -> t
 
 
 def monotone(stage: dict[str, Any], x: Ints) -> Ints:
-    """A stage that gives no smaller values for larger ones, so that it maps the ends of intervals to their ends."""
+    """Apply a stage that gives no smaller values for larger ones, and so maps the ends of intervals to their ends."""
     if stage["kind"] == "crop":
         top, left = ((length - stage["side"]) // 2 for length in x.shape[1:])
         return x[:, top : top + stage["side"], left : left + stage["side"]]
@@ -136,13 +137,13 @@ def monotone(stage: dict[str, Any], x: Ints) -> Ints:
 
 
 def blocks(x: Ints, s: int) -> Ints:
-    """The sums of the s × s blocks that tile an image (C, H, W) from its upper left: (C, H // s, W // s)."""
+    """Sum the s × s blocks that tile an image (C, H, W) from its upper left: (C, H // s, W // s)."""
     channels, height, width = x.shape[0], x.shape[1] // s, x.shape[2] // s
     return x[:, : height * s, : width * s].reshape(channels, height, s, width, s).sum((2, 4))
 
 
 def stages_of(header: dict[str, Any]) -> list[dict[str, Any]]:
-    """What an image goes through, whatever the format calls it."""
+    """List the stages that an image goes through, whatever the format calls them."""
     if "stages" in header:
         stages: list[dict[str, Any]] = header["stages"]
         return stages
@@ -158,14 +159,14 @@ def steps_of(header: dict[str, Any]) -> int:
 
 
 def interval(w: Ints, kept: NDArray[np.bool_], b: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints]:
-    """The least and the largest max_i |x[i] - w[o, i]| + b[o], i over kept entries, for low <= x <= high: (O,) each."""
+    """Bound max_i |x[i] - w[o, i]| + b[o], i over kept entries, for low <= x <= high: least and largest, (O,) each."""
     near = np.maximum(np.maximum(low - w, w - high), 0)
     far = np.maximum(high - w, w - low)
     return np.where(kept, near, -1).max(1) + b, np.where(kept, far, -1).max(1) + b
 
 
 def layer(tensors: Tensors, number: int, low: Ints, high: Ints) -> tuple[Ints, Ints]:
-    """The intervals of the outputs of a layer, a few neurons at a time.
+    """Bound the outputs of a layer by intervals, a few neurons at a time.
 
     ValueError where a neuron has no entry, where the layer's type might overflow, or where an entry that was left out
     could win if its weight was the middle of its input's range, which is what readers without a mask put there.
@@ -196,7 +197,7 @@ def layer(tensors: Tensors, number: int, low: Ints, high: Ints) -> tuple[Ints, I
 
 
 def head_logits(head: list[Floats], n: Ints) -> Floats:
-    """The logits (classes,) of features n (F,), up to rounding."""
+    """Compute the logits (classes,) of features n (F,), up to rounding."""
     w1, b1, w2, b2 = head
     return w2 @ np.tanh(w1 @ n + b1) + b2
 
@@ -223,14 +224,14 @@ def sha256_of(image: NDArray[np.uint8]) -> str:
 
 
 def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object; ValueError if it has a key twice, of which a reader would see only one."""
+    """Make a JSON object; ValueError if it has a key twice, of which a reader would see only one."""
     if len(pairs) != len(dict(pairs)):
         raise ValueError("a key appears twice")
     return dict(pairs)
 
 
 def short(value: Any) -> str:
-    """The value in an error message, cut where it is long."""
+    """Show the value in an error message, cut where it is long."""
     try:
         text = repr(value)
     except RecursionError:
@@ -239,19 +240,19 @@ def short(value: Any) -> str:
 
 
 def types(value: Any) -> list[type]:
-    """The types of a value and, if it is a list, of what is in it: to Python, 1, 1.0 and True are equal."""
+    """Return the types of a value and, if it is a list, of what is in it: to Python, 1, 1.0 and True are equal."""
     return [type(value), *map(type, value if type(value) is list else [])]
 
 
 def integer(value: Any, least: int, most: int, what: str) -> int:
-    """The value, if it is a whole number from `least` to `most`."""
+    """Return the value if it is a whole number from `least` to `most`; ValueError otherwise."""
     if type(value) is not int or not least <= value <= most:
         raise ValueError(f"{what} is {short(value)}, expected a whole number from {least} to {most}")
     return value
 
 
 def fields(value: Any, names: list[str], what: str) -> list[Any]:
-    """The values of a JSON object that has these keys and no other."""
+    """Return the values of a JSON object that has these keys and no other."""
     if type(value) is not dict or value.keys() != set(names):
         raise ValueError(f"{what} is {short(value)}, expected an object with the keys {', '.join(names)}")
     return [value[name] for name in names]
@@ -264,7 +265,7 @@ def nesting(value: Any) -> int:
 
 
 def parsed(text: Any, most: int, separators: tuple[str, str]) -> dict[str, Any]:
-    """A JSON object in the one form that is allowed: that of json.dumps, its keys in any order."""
+    """Parse a JSON object in the one form that is allowed: that of json.dumps, its keys in any order."""
     if type(text) is not str or len(text) > most:
         raise ValueError(f"its JSON header is not a text of at most {most} characters")
     value = json.loads(text, object_pairs_hook=unique)
@@ -275,7 +276,7 @@ def parsed(text: Any, most: int, separators: tuple[str, str]) -> dict[str, Any]:
 
 
 def stages(listed: list[Any]) -> tuple[list[Any], list[Any], list[Any]]:
-    """The stages before the layers, the layers, and what follows them; ValueError for other kinds, keys or orders."""
+    """Split into the stages before the layers, the layers, and the rest; ValueError for other kinds, keys or orders."""
     for stage in listed:
         kind = stage.get("kind") if type(stage) is dict else None
         if type(kind) is not str or kind not in KINDS:
@@ -296,7 +297,7 @@ def stages(listed: list[Any]) -> tuple[list[Any], list[Any], list[Any]]:
 
 
 def check_before(before: list[dict[str, Any]], k: int, shape: list[int]) -> int:
-    """The number of inputs of the first layer; ValueError for numbers that are not allowed."""
+    """Return the number of inputs of the first layer; ValueError for numbers that are not allowed."""
     channels, height, width = shape
     for stage in before:
         if stage["kind"] == "crop":
