@@ -255,7 +255,7 @@ class FrozenNet(Network):
 
     @cached_property
     def _floored(self) -> torch.dtype | None:
-        """Return the type that holds all values less their floors, if narrower than that of a layer's weights; else None.
+        """Return the type that holds all values less their floors; None unless it is narrower than a layer's weights.
 
         What the inputs of the first layer vary by decides: ranges do not grow from layer to layer.
         """

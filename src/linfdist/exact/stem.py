@@ -96,7 +96,7 @@ class Stem:
         return math.prod(shape) if self.pool is None else self.pool.count(shape)
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Map images uint8 (B, C, H, W) to the inputs of the first layer: (B, I) int16, or int32 where that is needed."""
+        """Map images uint8 (B, C, H, W) to the inputs of the first layer: (B, I) int16, or int32 where needed."""
         if self.pool is None:
             x = self.cropped(images).flatten(1).to(torch.int16) << self.k
             return x if self.clip is None else x.clamp(*self.clip)
@@ -107,7 +107,7 @@ class Stem:
         return (self.pool(x, LEVELS) << self.k).to(dtype)
 
     def parts(self, pixels: Tensor, parts: int) -> Tensor:
-        """Map pixels int64 (B, C, H, W), on the grid of 2^k · parts steps a level, to inputs in such parts: int64 (B, I).
+        """Map pixels int64 (B, C, H, W) on the grid of 2^k · parts steps a level to inputs in such parts: (B, I) int64.
 
         So the ends of balls of images can lie between the grid's values; what comes out is still exact.
         """
