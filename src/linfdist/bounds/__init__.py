@@ -1,10 +1,10 @@
 """Bounds of what layers and readouts compute over boxes: with slack for proofs, without it for training.
 
-Each kind of bounds is a registry with one function per class of layers, see `linfdist.nn.Handlers`: whoever defines a
-layer of their own registers functions for it here, as far as they have them.
+Each kind of bounds is a registry with one function per class of layers, see `linfdist.nn.Handlers`. If you define a
+layer of your own, register the functions that you have for it here.
 """
 
-from . import head as _head  # noqa: F401 (its functions are registered)
+from . import head as _head  # noqa: F401 (registers its functions)
 from .forms import Forms, pull_back
 from .interval import bare_box, relaxation
 from .linear import LinearBounds

@@ -13,17 +13,17 @@ from ..nn.base import Handlers, Shape
 from ..nn.pixels import centred
 from ..nn.rounding import FLUSHED, gamma
 
-OWN = 2.0**-50  # times the number of terms of a sum: eight times what float64 can lose in it
-UNDERFLOW = 2.0**-850  # more than float64 can lose by underflow, in so many sums of terms below LARGEST as there are
-LARGEST = 2.0**127  # of the values that forms are taken of: bounds beyond it prove nothing
-BLOCK = 1 << 19  # elements of the largest tensor of forms, unless one form is longer: 4 MB, which caches can hold
+OWN = 2.0**-50  # relative slack per term of a sum: eight times the rounding error of float64
+UNDERFLOW = 2.0**-850  # exceeds the total underflow error of float64 in all sums of terms below LARGEST
+LARGEST = 2.0**127  # limit of the values that forms can bound: bounds beyond it prove nothing
+BLOCK = 1 << 19  # elements of the largest tensor of forms, unless one form is longer: 4 MB, which fits into caches
 
 
 class Forms(NamedTuple):
     """P linear forms, each of one sample of a batch: offset[k] + Σ weight[k] · y, for y of sample row[k].
 
-    weight: (P, *shape); offset: (P,); row: (P,) int64. parallel: which line bounds a ReLU from below where there is a
-    choice: that of the slope of the line above it (Fast-Lin), or whichever of 0 and 1 leaves less area (CROWN).
+    weight: (P, *shape); offset: (P,); row: (P,) int64. parallel: the slope of the line below a ReLU whose sign is
+    unknown. True: the slope of the line above it (Fast-Lin). False: 0 or 1, whichever leaves less area (CROWN).
     """
 
     weight: Tensor
@@ -33,25 +33,28 @@ class Forms(NamedTuple):
 
 
 def forms_of(weight: Tensor, row: Tensor, parallel: bool = False) -> Forms:
-    """The forms Σ weight[k] · y of samples row[k]."""
+    """Return the forms Σ weight[k] · y of samples row[k]."""
     return Forms(weight, weight.new_zeros(len(weight)), row, parallel)
 
 
 def both_signs(place: Tensor, row: Tensor, shape: Shape, parallel: bool = False) -> Forms:
-    """The forms y[place[k]] of samples row[k], y being flattened, and then their negatives: 2 P forms in float64."""
+    """Select coordinates of the flattened y: forms y[place[k]] of samples row[k], then their negatives.
+
+    There are 2 P forms, in float64.
+    """
     weight = torch.zeros(len(place), math.prod(shape), dtype=torch.float64, device=place.device)
     weight.scatter_(1, place[:, None], 1.0)
     return forms_of(torch.cat([weight, -weight]).unflatten(1, shape), torch.cat([row, row]), parallel)
 
 
 def both_ends(lowest: Tensor) -> Box:
-    """From lower bounds (2 P,) of the forms of `both_signs` to bounds (P,) of the coordinates from both sides."""
+    """Turn lower bounds (2 P,) of the forms of `both_signs` into bounds (P,) of the coordinates from both sides."""
     lower, negative = lowest.chunk(2)
     return Box(lower, -negative)
 
 
 def margin_weights(best: Tensor, row: Tensor, other: Tensor, classes: int, dtype: torch.dtype) -> Tensor:
-    """The weights (P, classes) of the forms z[best[row[k]]] − z[other[k]] of logits."""
+    """Return the weights (P, classes) of the margins z[best[row[k]]] − z[other[k]], as forms of the logits."""
     place = torch.arange(len(row), device=row.device)
     weight = torch.zeros(len(row), classes, dtype=dtype, device=row.device)
     weight[place, best[row]] = 1.0
@@ -60,18 +63,19 @@ def margin_weights(best: Tensor, row: Tensor, other: Tensor, classes: int, dtype
 
 
 def times(forms: Forms, vector: Tensor) -> Tensor:
-    """Σ weight[k] · vector for each form: (P,). vector: of one sample's shape, or broadcastable to it."""
+    """Return Σ weight[k] · vector for each form: (P,). vector: of one sample's shape, or broadcastable to it."""
     return (forms.weight * vector).flatten(1).sum(1)
 
 
 def lowered(forms: Forms, weight: Tensor, moved: Tensor, size: Tensor, executed: Tensor) -> Forms:
-    """Forms with these weights in place of those of `forms`, and offsets that are `moved` by (P,) and lowered by what
-    rounding can do.
+    """Replace the weights of forms, add `moved` (P,) to their offsets, and lower these by all that rounding can do.
 
-    For a layer that computes y = T x + t + δ. size, executed: (b, *shape), bounds of |T| |x| + |t| and of |δ| over the
-    box. weight: forms.weight · T, and moved: forms.weight · t, both as computed here. A sum of n products errs by at
-    most n 2⁻⁵³ of the sum of their magnitudes, which is |forms.weight| · size, whether it is the sum over the layer's
-    outputs, in each weight, or that over all outputs, in `moved` and here: OWN times n outweighs all of them.
+    This pulls forms back through a layer that computes y = T x + t + δ. size, executed: (b, *shape), bounds of
+    |T| |x| + |t| and of |δ| over the box. weight: forms.weight · T, and moved: forms.weight · t, both as computed here.
+
+    A sum of n products errs by at most n 2⁻⁵³ of the sum of their magnitudes, which is |forms.weight| · size. That
+    holds for the sum over the layer's outputs, in each weight, and for the sums over all outputs, in `moved` and here:
+    OWN times n outweighs all of them.
     """
     with torch.no_grad():
         heavy = forms.weight.abs()
@@ -82,7 +86,7 @@ def lowered(forms: Forms, weight: Tensor, moved: Tensor, size: Tensor, executed:
 
 
 def lowest(forms: Forms, box: Box) -> Tensor:
-    """Lower bounds (P,) of forms over the samples of a box (b, *shape): each takes the end of the box that is worse."""
+    """Bound forms from below over the samples of a box (b, *shape): (P,). Each weight takes the worse end of it."""
     lower, upper = (side.to(forms.weight.dtype).flatten(1) for side in box)
     weight = forms.weight.flatten(1)
     ends = torch.where(weight > 0, lower[forms.row], upper[forms.row])
@@ -105,7 +109,7 @@ offsets: float64 for proofs; for training, float32 will do. See docs/certificate
 
 
 def pull_back_through(layers: Iterable[LipschitzModule], forms: Forms, boxes: Sequence[Box]) -> Forms:
-    """Pull forms back through the first layers, as many as there are boxes, which bound the inputs of these."""
+    """Pull forms back through the first len(boxes) layers; each box bounds the inputs of its layer."""
     for layer, box in reversed(list(zip(layers, boxes, strict=False))):
         forms = pull_back(layer, forms, box)
     return forms
@@ -123,7 +127,7 @@ def _(layer: Flatten, forms: Forms, box: Box) -> Forms:
 
 @pull_back.register(CenterCrop)
 def _(layer: CenterCrop, forms: Forms, box: Box) -> Forms:
-    """Pixels outside the crop count 0."""
+    """Give pixels outside the crop a weight of 0."""
     top, left = centred(box.lower.shape, layer.size)
     bottom, right = (side - start - layer.size for side, start in zip(box.lower.shape[-2:], (top, left), strict=True))
     return forms._replace(weight=pad(forms.weight, (left, right, top, bottom)))
@@ -131,7 +135,7 @@ def _(layer: CenterCrop, forms: Forms, box: Box) -> Forms:
 
 @pull_back.register(Normalize)
 def _(layer: Normalize, forms: Forms, box: Box) -> Forms:
-    """A form divided by std."""
+    """Divide the weights by std."""
     dtype = forms.weight.dtype
     mean, std = layer.mean.to(dtype), layer.std.to(dtype)
     furthest = torch.maximum(box.lower.abs(), box.upper.abs()).to(dtype)
@@ -140,8 +144,9 @@ def _(layer: Normalize, forms: Forms, box: Box) -> Forms:
 
 
 def normalize_sizes(layer: Normalize, furthest: Tensor, precision: torch.finfo) -> tuple[Tensor, Tensor]:
-    """(|x| + |mean|) / std for |x| <= furthest, and how far a computed output is from the exact one: two rounded
-    operations err by γ₃ of that.
+    """Bound (|x| + |mean|) / std for |x| <= furthest, and the distance of a computed output from the exact one.
+
+    Two rounded operations err by γ₃ of the first bound.
     """
     mean, std = layer.mean.to(furthest.dtype), layer.std.to(furthest.dtype)
     size = (furthest + mean.abs()) / std

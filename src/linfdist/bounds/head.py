@@ -13,41 +13,42 @@ from .margin_reach import margin_reach, reach_by_label
 from .margins import BoundsMargins, Margins, known, margins
 from .tanh import Lines, tanh_lines
 
-TANH_EPS = 4  # torch's tanh errs by at most so many epsilons of its dtype, wherever; in float32 less than one is seen
-DOUBLE_TANH_EPS = 16  # in float64: also for the tanh of the bounds, and as much again
+TANH_EPS = 4  # torch's tanh errs by at most 4 epsilons of its dtype, anywhere; in float32 less than one is seen
+DOUBLE_TANH_EPS = 16  # in float64 this also covers the tanh of the bounds, and then as much again
 BLOCK = 1 << 21  # elements of the largest scratch tensor, unless one row is longer
 
 
 @dataclass(frozen=True)
 class Hidden:
-    """What is known of the head's hidden layer over boxes of features, each (b, H); NaN where a value may overflow."""
+    """Bounds of the head's hidden layer over boxes of features, each (b, H); NaN where a value may overflow."""
 
     features: Box  # (b, F) float64
     lower: Tensor  # of w₁ f + b₁ as executed
     upper: Tensor
-    slack: Tensor  # bounds |w₁ f + b₁ as executed − exact|, and the rounding of the bounds themselves
+    slack: Tensor  # bounds |w₁ f + b₁ as executed − exact| plus the rounding of the bounds themselves
     low: Tensor  # of tanh as executed
     high: Tensor
     output_slack: Tensor  # (b, classes): bounds |z as executed − w₂ t − b₂| for the executed t
 
 
 class HeadBounds:
-    """z = w₂ tanh(w₁ f + b₁) + b₂, executed in the head's precision with sums in any order, with or without FMA.
+    """Bounds of z = w₂ tanh(w₁ f + b₁) + b₂, executed in the head's precision, in any order, with or without FMA.
 
     Everything here is float64 on top of float32 (or float64) weights. A sum of n products and a bias, executed with
     unit roundoff u, errs by at most γₙ₊₂ (Σ|wᵢ fᵢ| + |b|), and by what underflows; see docs/certificates.md.
     """
 
     def __init__(self, dtype: torch.dtype, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> None:
-        """w1 (H, F) and w2 (classes, H) are the matrices as the head multiplies by them, in its precision `dtype`."""
+        """Take the matrices w1 (H, F) and w2 (classes, H) as the head multiplies by them, in its precision `dtype`."""
         self.precision = torch.finfo(dtype)
         self.wobble = (DOUBLE_TANH_EPS if dtype == torch.float64 else TANH_EPS) * self.precision.eps
         self.w1, self.b1, self.w2, self.b2 = (each.detach().double() for each in (w1, b1, w2, b2))
         self.abs_w1, self.abs_w2 = self.w1.abs(), self.w2.abs()
 
     def margins(self, features: Box, best: Tensor) -> Margins:
-        """Bound the margins of class best[k] over the k-th box of features: by IBP, and closer by CROWN where it is
-        better. features (b, F) float64, best (b,).
+        """Bound the margins of class best[k] over the k-th box of features by IBP.
+
+        `Margins.closer` also runs CROWN, and takes its bound where it is better. features (b, F) float64, best (b,).
         """
         hidden = self.hidden(features)
         apart = self.ibp(hidden, best)
@@ -75,23 +76,29 @@ class HeadBounds:
         return Hidden(features, low, high, slack, t_low, t_high, output)
 
     def _slack(self, size: Tensor, terms: int, largest_factors: Tensor) -> Tensor:
-        """What sums of `terms` products may lose: as executed (rounding, underflow) and in float64 here; NaN if they
-        may overflow. size: Σ|wᵢ fᵢ| + |b|; largest_factors: at least max|wᵢ| + max|fᵢ|.
+        """Bound the error of sums of `terms` products: as executed (rounding, underflow) and in float64 here.
+
+        NaN if the sums may overflow. size: Σ|wᵢ fᵢ| + |b|; largest_factors: at least max|wᵢ| + max|fᵢ|.
         """
         relative = gamma(terms + 2, self.precision.eps / 2) + OWN * (sum(self.w1.shape) + 16)
         slack = relative * size + 4 * terms * self.precision.tiny * (1 + largest_factors)
         return slack.where(size + slack < self.precision.max / 4, torch.nan)
 
     def ibp(self, hidden: Hidden, best: Tensor) -> Tensor:
-        """Lower bounds (b, classes) from the box of the hidden layer alone; infinity at best, −infinity if none."""
+        """Bound the margins from below (b, classes) by the box of the hidden layer alone.
+
+        The bound is infinity at the best class itself, and −infinity where nothing is known.
+        """
         middle, half = (hidden.low + hidden.high) / 2, (hidden.high - hidden.low) / 2
         z = middle @ self.w2.T + self.b2  # (b, K)
         bounds = z.gather(1, best[:, None]) - z - hidden.output_slack.gather(1, best[:, None]) - hidden.output_slack
         return known(bounds - reach_by_label(self.w2, half, best), best)
 
     def crown(self, hidden: Hidden, best: Tensor, row: Tensor, other: Tensor) -> Tensor:
-        """Lower bounds (P,) of z[best] − z[other] for pairs of an image and a class: tanh between two lines, all linear
-        from there back to the box of the features; −infinity for none.
+        """Bound z[best] − z[other] from below (P,) for pairs of an image and a class.
+
+        tanh lies between two lines, so the margin is bounded by a linear form of the features, and this by their box.
+        The bound is −infinity where nothing is known.
         """
         used, place = row.unique(return_inverse=True)
         lines = tanh_lines(hidden.lower[used], hidden.upper[used])
@@ -129,7 +136,7 @@ def _(head: Head) -> BoundsMargins:
 
 
 def _moved_apart(box: Box, off: float) -> Box:
-    """A box of features in float64, its ends moved apart by `off` and a little more."""
+    """Convert a box of features to float64, and move its ends apart by `off` and a little more."""
     lower, upper = box.lower.double(), box.upper.double()
     apart = off * UP + (lower.abs() + upper.abs()) * 2.0**-52 * (off > 0)
     return Box(lower - apart, upper + apart)

@@ -1,4 +1,4 @@
-"""Boxes: of pixels, and of what layers make of them by intervals, with slack for proofs and without it for training."""
+"""Interval bounds (IBP): boxes of pixels and of layers' outputs, with slack for proofs, without it for training."""
 
 from collections.abc import Iterable
 
@@ -10,10 +10,10 @@ from ..nn.base import Handlers
 
 
 def ball(x: Tensor, eps: Tensor) -> Box:
-    """A box that holds every image x′ of [0, 1], in x's precision, with |x′ − x| <= eps in exact arithmetic.
+    """Return a box that holds every image x′ of [0, 1], in x's precision, with |x′ − x| <= eps in exact arithmetic.
 
-    x float32 or float64 in [0, 1]; eps float64 >= 0, broadcastable to x. Only eps must be rounded up to x's precision:
-    x′ <= x + eps is a float, and rounding keeps the order, so x′ is at most the rounded sum as well.
+    x: float32 or float64 in [0, 1]; eps: float64 >= 0, broadcastable to x. Only eps must be rounded up to x's
+    precision: x′ <= x + eps is a float, and rounding is monotone, so x′ is at most the rounded sum as well.
     """
     near = eps.to(x.dtype)
     reach = torch.where(near < eps, torch.nextafter(near, torch.full_like(near, torch.inf)), near)
@@ -21,7 +21,7 @@ def ball(x: Tensor, eps: Tensor) -> Box:
 
 
 def bare_ball(x: Tensor, eps: float) -> Box:
-    """The ball of radius eps around x, within [0, 1], without slack: for training, which proves nothing."""
+    """Return the ball of radius eps around x, within [0, 1], without slack: for training, which proves nothing."""
     return Box((x - eps).clamp(min=0.0), (x + eps).clamp(max=1.0))
 
 
@@ -44,12 +44,12 @@ A layer for which it is registered is nonlinear: smaller boxes of its inputs giv
 
 
 def nonlinear(layer: LipschitzModule) -> bool:
-    """Whether linear bounds use a relaxation of the layer."""
+    """Return whether linear bounds use a relaxation of the layer."""
     return layer in relaxation
 
 
 def boxes(layers: Iterable[LipschitzModule], box: Box, slack: bool = True) -> list[Box]:
-    """Bound the inputs of each layer, and the outputs of the last one, by intervals (IBP)."""
+    """Bound the inputs of each layer and the outputs of the last one by intervals (IBP)."""
     found = [box]
     for layer in layers:
         found.append(layer.forward_box(found[-1]) if slack else bare_box(layer, found[-1]))

@@ -28,10 +28,11 @@ from .windows import windows_of
 class LinearBounds:
     """Lower bounds of z[best] − z[other] over boxes of pixels, of the network as executed.
 
-    through: whether the boxes of nonlinear layers are found by pulling back forms too (CROWN, Fast-Lin), or by
-    intervals alone, so that only the last step is linear (CROWN-IBP). parallel: see `Forms`: Fast-Lin if True.
+    through: True if the boxes of nonlinear layers are also found by pulling back forms (CROWN, Fast-Lin); False if they
+    are found by intervals alone, so that only the last step is linear (CROWN-IBP). parallel: True for Fast-Lin, see
+    `Forms`.
 
-    TypeError, naming the layer, if the network has one without linear bounds.
+    Raises TypeError that names the layer if the network has one without linear bounds.
     """
 
     def __init__(self, network: PixelNet, through: bool, parallel: bool = False) -> None:
@@ -39,11 +40,13 @@ class LinearBounds:
         blank = network.any_tensor.new_zeros(1, *network.shape)
         first = torch.zeros(1, dtype=torch.int64, device=blank.device)
         boxes = self._boxes(Box(blank, blank), through=False)
-        self._margins(boxes, first, first, first)  # whatever cannot be pulled back is named here
+        self._margins(boxes, first, first, first)  # raises TypeError if a layer has no linear bounds
 
     def margins(self, pixels: Box, best: Tensor) -> Tensor:
-        """(b, classes) float64: lower bounds of z[best] − z[j] over the boxes; infinity at the best class itself, and
-        −infinity where nothing is known. pixels: (b, C, H, W), in the network's precision; best: (b,).
+        """Bound z[best] − z[j] from below over the boxes: (b, classes) float64.
+
+        The bound is infinity at the best class itself, and −infinity where nothing is known.
+        pixels: (b, C, H, W), in the network's precision; best: (b,).
         """
         boxes = self._boxes(pixels, self.through)
         apart = torch.full((len(best), self.network.classes), -torch.inf, dtype=torch.float64, device=best.device)
@@ -55,7 +58,7 @@ class LinearBounds:
         return known(apart, best)
 
     def _margins(self, boxes: list[Box], best: Tensor, row: Tensor, other: Tensor) -> Tensor:
-        """Bounds (P,) of z[best] − z[other]; boxes: of the inputs of all layers, and of the features."""
+        """Bound z[best] − z[other] from below: (P,). boxes: of the inputs of all layers, and of the features."""
         weight = margin_weights(best, row, other, self.network.classes, torch.float64)
         forms = pull_back(self.network.readout, forms_of(weight, row, self.parallel), boxes[-1])
         return self._over_pixels(forms, boxes[:-1])
@@ -64,7 +67,7 @@ class LinearBounds:
         return lowest(pull_back_through(self.network.body, forms, boxes), boxes[0])
 
     def _boxes(self, pixels: Box, through: bool) -> list[Box]:
-        """Bounds of the inputs of every layer as computed, and of the features."""
+        """Bound the inputs of every layer, as computed, and the features."""
         found, seen = [pixels], False
         for layer in self.network.body:
             if nonlinear(layer):
@@ -75,7 +78,7 @@ class LinearBounds:
         return found
 
     def _tightened(self, boxes: list[Box]) -> Box:
-        """The last box, cut down to what linear forms prove of its coordinates, where their signs are not known."""
+        """Tighten the last box by linear bounds of those coordinates whose signs are not known."""
         lower, upper = (side.to(torch.float64, copy=True) for side in boxes[-1])
         shape = tuple(lower.shape[1:])
         lower, upper = lower.flatten(1), upper.flatten(1)
@@ -100,16 +103,16 @@ class LinearBounds:
 
     @staticmethod
     def _forms_at_once(elements: int) -> int:
-        """How many forms are pulled back together, if the largest tensor on the way has so many numbers for each."""
+        """Return how many forms to pull back together, if the largest tensor on the way has `elements` for each."""
         return max(1, BLOCK // elements)
 
 
 def _near(boxes: Sequence[Box], row: Tensor) -> tuple[slice, list[Box]]:
-    """Which samples forms are of, and the boxes of these alone; rows are in order."""
+    """Return the span of samples that the sorted rows refer to, and the boxes of these samples alone."""
     span = slice(int(row[0]), int(row[-1]) + 1) if len(row) else slice(0, 0)
     return span, [Box(*(side[span] for side in box)) for box in boxes]
 
 
 def ordinary(box: Box) -> Box:
-    """The box, with NaN in place of bounds that are beyond what forms can be taken of."""
+    """Replace bounds of a box that are too large for linear forms, `LARGEST` or more, by NaN."""
     return Box(*(side.where(side.abs() < LARGEST, torch.nan) for side in box))

@@ -5,21 +5,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# Operations of their own, so that torch.compile takes them as they are: how many labels a batch has is known only then.
+# Custom operations, which torch.compile does not trace: how many labels a batch has is known only at run time.
 
 
 @torch.library.custom_op("linfdist::margin_reach", mutates_args=())
 def margin_reach(w: Tensor, half: Tensor, y: Tensor) -> Tensor:
     """Return Σ_h |w_jh − w_yh| half_h for all classes j: w (M, H), half (B, H), labels y (B,) -> (B, M).
 
-    Images of one label have the same differences, so these are made once per label, (M, H) at a time: all (B, M, H) of
-    them would be most of a training step's work when there are many classes. The gradient makes them anew.
+    Images of one label have the same differences, so these are computed once per label, (M, H) at a time. With many
+    classes, all (B, M, H) of them would be most of a training step's work. The backward pass computes them anew.
     """
     return reach_by_label(w, half, y)
 
 
 def reach_by_label(w: Tensor, half: Tensor, y: Tensor) -> Tensor:
-    """The same without a gradient, and without the time that calling an operation takes."""
+    """Compute `margin_reach` without a gradient, and without the overhead of a custom operation."""
     result = half.new_empty(len(y), len(w))
     for label, images in _by_label(y):
         result[images] = half[images] @ (w - w[label]).abs_().T
@@ -39,7 +39,7 @@ def _gradients(w: Tensor, half: Tensor, y: Tensor, grad: Tensor) -> tuple[Tensor
 
 
 def _by_label(y: Tensor) -> list[tuple[int, Tensor]]:
-    """Each label that occurs, with the places where it does."""
+    """Return each label that occurs, with the indices of its images."""
     order = y.argsort(stable=True)
     labels, counts = torch.unique_consecutive(y[order], return_counts=True)
     return list(zip(labels.tolist(), order.split(counts.tolist()), strict=True))

@@ -21,8 +21,8 @@ class Margins(NamedTuple):
 
     lower: (b, classes) float64: z[best] − z[j] is at least lower[:, j]; infinity for the best class itself, −infinity
     where nothing is known. size: (b,) float64: no |z[j]| is larger; infinity or NaN where nothing is known.
-    closer: None, or a function that costs more: closer(wanted) is `lower` with better bounds where wanted (b, classes)
-    is True. It remembers nothing of earlier calls.
+    closer: None, or a function that costs more: closer(wanted) returns `lower` with better bounds where wanted
+    (b, classes) is True. It keeps no state between calls.
     """
 
     lower: Tensor
@@ -34,9 +34,9 @@ BoundsMargins = Callable[[Box, Tensor, float], Margins]
 
 
 def margins_of(logits: Box, best: Tensor, off: float) -> Margins:
-    """Bound the margins of best (b,), given bounds (b, classes) of all logits, outside which one may lie by `off`.
+    """Bound the margins of best (b,), given bounds (b, classes) of all logits, which a logit may exceed by `off`.
 
-    Bounds that are not finite prove nothing.
+    If a bound of an image is not finite, nothing is known of its margins.
     """
     lower, upper = logits.lower.double(), logits.upper.double()
     apart = lower.gather(1, best[:, None]) - upper
@@ -47,7 +47,7 @@ def margins_of(logits: Box, best: Tensor, off: float) -> Margins:
 
 
 def known(apart: Tensor, best: Tensor) -> Tensor:
-    """Replace what is not finite in bounds (b, classes) by −infinity, and the bound of best (b,) by infinity."""
+    """Replace bounds (b, classes) that are not finite by −infinity, and the bound of best (b,) by infinity."""
     return apart.where(apart.isfinite(), -torch.inf).scatter(1, best[:, None], torch.inf)
 
 
@@ -65,10 +65,10 @@ lie outside the bounds all the same, at either end. By default the margins follo
 
 
 def proofs(readout: Readout) -> Proves:
-    """Prepare proofs about boxes, which are called as the result of `margins` is.
+    """Return a function that proves predictions over boxes; it is called like the result of `margins`.
 
-    They say (b,) bool for which boxes class best[k] has the largest computed logit, without a tie, for all features in
-    the k-th box. Costly bounds are computed only where the others have failed, and first for the worst class of each.
+    It returns (b,) bool: True if class best[k] has the largest computed logit, without a tie, for all features in the
+    k-th box. Costly bounds are computed only where the others have failed, and first for the worst class of each box.
     """
     bounds = margins(readout)
 
@@ -87,8 +87,9 @@ def proofs(readout: Readout) -> Proves:
 
 @margins.register(MeanLogits)
 def _(readout: MeanLogits) -> BoundsMargins:
-    """Bound the margins of the mean by the means of the members' bounds. Its features are pixels, which are copied, so
-    that `off` matters for logits only.
+    """Bound the margins of the mean by the means of the members' bounds.
+
+    The features of the mean are pixels, which are copied, so that `off` matters for logits only.
     """
     members = [(each, margins(each.readout), flush_error(each, rounding_error(each))) for each in readout.networks]
 
@@ -102,7 +103,7 @@ def _(readout: MeanLogits) -> BoundsMargins:
 
 
 def _pixels(readout: MeanLogits, box: Box) -> Box:
-    """The images of [0, 1] in a box of pixels (b, C·H·W), its ends rounded outwards to the members' precision."""
+    """Round a box of pixels (b, C·H·W) outwards to the members' precision, clip it to [0, 1] and shape it as images."""
     dtype = readout.networks[0].any_tensor.dtype
     lower, upper = box.lower.to(dtype), box.upper.to(dtype)
     lower = torch.where(lower > box.lower, torch.nextafter(lower, lower.new_tensor(-math.inf)), lower)
@@ -111,7 +112,10 @@ def _pixels(readout: MeanLogits, box: Box) -> Box:
 
 
 def _mean(readout: MeanLogits, found: Sequence[Margins], best: Tensor, off: float) -> Margins:
-    """Both logits of a margin are means that may be rounded by the slack, in any order of summation."""
+    """Average the members' margins.
+
+    Both logits of a margin are means, and each may be rounded by up to the slack, in any order of summation.
+    """
     dtype = readout.networks[0].any_tensor.dtype
     size = torch.stack([each.size for each in found]).mean(0)  # (b,)
     slack = mean_slack(size, len(found), dtype) + FLUSHED * torch.finfo(dtype).tiny + off  # (b,)

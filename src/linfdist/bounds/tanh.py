@@ -1,4 +1,4 @@
-"""Straight lines above and below tanh."""
+"""Linear relaxation of tanh: one straight line above it and one below."""
 
 from functools import cache
 from typing import NamedTuple
@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 SLACK = 2.0**-40  # outweighs the rounding of an intercept, all of whose terms are at most 20
-SATURATED = 20.0  # |tanh| = 1 to 2^-56 from here on
+SATURATED = 20.0  # from here on |tanh| = 1 up to 2^-56
 TABLE = 2048
 
 
 class Lines(NamedTuple):
-    """slope · h + lower_offset <= tanh(h) and so on, for all h of an interval."""
+    """lower_slope · h + lower_offset <= tanh(h) <= upper_slope · h + upper_offset, for all h of an interval."""
 
     lower_slope: Tensor
     lower_offset: Tensor
@@ -21,19 +21,20 @@ class Lines(NamedTuple):
 
 
 def tanh_lines(lower: Tensor, upper: Tensor) -> Lines:
-    """Lines that enclose tanh on [lower, upper], float64 of one shape; valid in exact arithmetic.
+    """Return lines that enclose tanh on [lower, upper], float64 of one shape; valid in exact arithmetic.
 
-    tanh is odd, so a line below is a line above, turned round.
+    tanh is odd, so the line below is the line above on [−upper, −lower], reflected in the origin.
     """
     lower_slope, offset = _line_above(-upper, -lower)
     return Lines(lower_slope, -offset, *_line_above(lower, upper))
 
 
 def _line_above(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
-    """Any slope will do, for the offset is then the largest tanh(h) − slope · h of the interval.
+    """Return slope and offset of a line above tanh.
 
-    With 0 <= slope <= 1 that is attained at an end or, where tanh is concave, at h* > 0 with tanh′(h*) = slope. Around
-    h* the difference is flat, so a rounded h* costs nothing that SLACK does not cover.
+    Any slope is valid, as the offset is the largest tanh(h) − slope · h of the interval. With 0 <= slope <= 1 that is
+    attained at an end or, where tanh is concave, at h* > 0 with tanh′(h*) = slope. Around h* the difference is flat, so
+    SLACK covers what the rounding of h* costs.
     """
     slope = _slope_above(lower, upper)
     turning = torch.atanh((1 - slope).sqrt()).clamp(max=SATURATED)
@@ -43,9 +44,10 @@ def _line_above(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _slope_above(lower: Tensor, upper: Tensor) -> Tensor:
-    """The slope of the line with the least area below it: a chord, or a tangent at h >= 0 that stays above tanh(lower).
+    """Return the slope of the line above tanh with the least area below it.
 
-    A tangent at the middle is best, if it may be one; the chord is the answer where no tangent reaches that far right.
+    It is a chord, or a tangent at h >= 0 that stays above tanh(lower). The tangent at the middle is best if it stays
+    above; the chord is best where every such tangent would touch tanh beyond `upper`.
     """
     middle = (lower + upper) / 2
     at_lower, at_upper = lower.tanh(), upper.tanh()
@@ -57,7 +59,7 @@ def _slope_above(lower: Tensor, upper: Tensor) -> Tensor:
 
 
 def _touching(lower: Tensor) -> Tensor:
-    """Nearly the h > 0 where the tangent of tanh through (lower, tanh(lower)) touches, for lower < 0."""
+    """Approximate the h > 0 where the tangent of tanh through (lower, tanh(lower)) touches it, for lower < 0."""
     share = lower.clamp(max=0.0).abs() / (1 - lower.clamp(max=0.0)) * TABLE
     place = share.long().clamp(0, TABLE - 1)
     table = _touching_points().to(lower.device)
@@ -66,7 +68,10 @@ def _touching(lower: Tensor) -> Tensor:
 
 @cache
 def _touching_points() -> Tensor:
-    """The points for lower = −s / (1 − s), s = 0, 1/TABLE, ..., 1 (the last one as if half way): by bisection."""
+    """Tabulate the points of `_touching` for lower = −s / (1 − s), s = 0, 1/TABLE, ..., 1, by bisection.
+
+    The last one, where `lower` would be −infinity, is taken half a step earlier.
+    """
     share = torch.arange(TABLE + 1, dtype=torch.float64, device="cpu") / TABLE
     share[-1] = 1 - 0.5 / TABLE
     lower = -share / (1 - share)

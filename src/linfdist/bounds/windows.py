@@ -1,7 +1,7 @@
-"""Forms of single coordinates, pulled back through layers that look at a window of an image at a time.
+"""Forms of single coordinates, pulled back through layers that see one window of an image at a time.
 
-A neuron of an early convolution depends on a few pixels around its place: its form is 0 everywhere else. Pulled back in
-its window alone it gives the same bound in a fraction of the time.
+A neuron of an early convolution depends on a few pixels around its place: its form is 0 everywhere else. Pulling the
+form back within this window alone gives the same bound in a fraction of the time.
 """
 
 import math
@@ -50,7 +50,7 @@ def _(layer: CenterCrop, shape: Shape) -> Windowed:
 
 @windowed.register(Normalize)
 def pointwise(layer: LipschitzModule, shape: Shape) -> Windowed:
-    """Each output depends on the input at its place alone."""
+    """Describe a layer each of whose outputs depends on the input at its place alone."""
     return Windowed(layer)
 
 
@@ -67,7 +67,7 @@ class Windows:
     """The windows of `layers`, from the pixels up to a coordinate of the last one's output of shape (C, H, W)."""
 
     def __init__(self, layers: Sequence[Windowed], shapes: Sequence[Shape]) -> None:
-        """shapes: of the inputs of these layers, and of the last one's output."""
+        """Take the shapes of the inputs of these layers and of the last one's output."""
         self.layers, self.shapes = layers, shapes
         size, self.elements = 1, 1
         for (layer, kernel, stride, _), shape in zip(reversed(layers), reversed(shapes[:-1]), strict=True):
@@ -76,7 +76,7 @@ class Windows:
             self.elements = max(self.elements, math.prod(window) if layer is None else layer.elements(window))
 
     def ends(self, boxes: Sequence[Box], row: Tensor, place: Tensor, parallel: bool) -> Box:
-        """Bounds (P,) of y[place] of samples `row`, y being the output of the last layer, flattened.
+        """Bound y[place] of samples `row` from both sides (P,), where y is the flattened output of the last layer.
 
         boxes: bounds of the inputs of the layers. parallel: see `Forms`.
         """
@@ -93,7 +93,7 @@ class Windows:
 
 
 def windows_of(layers: Sequence[LipschitzModule], shapes: Sequence[Shape]) -> Windows | None:
-    """The windows of the outputs of these layers; None if one of them sees more than windows, or windows save nothing.
+    """Return the windows of the outputs of these layers; None if a layer has no windows, or if they save nothing.
 
     shapes: of the inputs of the layers, and of the last one's output.
     """
@@ -111,13 +111,16 @@ def windows_of(layers: Sequence[LipschitzModule], shapes: Sequence[Shape]) -> Wi
 
 
 def _below(window: Place, kernel: int, stride: int, offset: tuple[int, int]) -> Place:
-    """What a layer sees in order to compute a window of its output."""
+    """Return the window of its input that a layer needs to compute a window of its output."""
     top, left = (side * stride + start for side, start in zip(window[:2], offset, strict=True))
     return Place(top, left, *((side - 1) * stride + kernel for side in window[2:]))
 
 
 def _cut_out(box: Box, row: Tensor, window: Place) -> tuple[Box, Tensor]:
-    """The windows of samples `row` (P, C, h, w), with 0 beyond the border, and which places are not (P, 1, h, w)."""
+    """Cut the windows (P, C, h, w) out of samples `row`, and mark the places inside the border (P, 1, h, w).
+
+    Values beyond the border are 0.
+    """
     down = window.top[:, None] + torch.arange(window.height, device=row.device)  # (P, h)
     right = window.left[:, None] + torch.arange(window.width, device=row.device)
     height, width = box.lower.shape[2:]
@@ -129,5 +132,5 @@ def _cut_out(box: Box, row: Tensor, window: Place) -> tuple[Box, Tensor]:
 
 
 def _within(forms: Forms, inside: Tensor) -> Forms:
-    """Beyond the border of what a layer sees there are zeros, whatever the layers below would say: no weight there."""
+    """Set weights beyond the border to 0: the layer sees zeros there, whatever the layers below would compute."""
     return forms._replace(weight=forms.weight.where(inside[forms.row], 0.0))

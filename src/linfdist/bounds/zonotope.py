@@ -16,7 +16,7 @@ from .interval import bare_box, nonlinear
 from .linear import ordinary
 from .margins import known
 
-ELEMENTS = 1 << 25  # numbers of the generators of a layer: 256 MB in float64, and a few times as much at work
+ELEMENTS = 1 << 25  # of the generators of a layer: 256 MB in float64; the computation takes a few times as much
 
 
 class Zonotope(NamedTuple):
@@ -24,7 +24,7 @@ class Zonotope(NamedTuple):
 
     centre, radius: (b, *shape); generators: (b, K, *shape), which carry the correlations between coordinates. The
     radius is the interval part of a hybrid zonotope (Mirman et al., 2018): whatever each coordinate does on its own.
-    room: how many generators there may be; what is left over goes to the radius.
+    room: the largest number of generators; what has no generator goes to the radius.
     """
 
     centre: Tensor
@@ -34,8 +34,10 @@ class Zonotope(NamedTuple):
 
 
 def zonotope_of(box: Box, room: int, dtype: torch.dtype, worth: Tensor | None = None) -> Zonotope:
-    """A box (b, *shape) as a zonotope with one generator for each coordinate; where there is no room for all of them,
-    for those that are `worth` (b, *shape) most, or else for the widest ones.
+    """Return a box (b, *shape) as a zonotope with one generator for each coordinate.
+
+    If there is no room for all of them, the coordinates that are `worth` (b, *shape) most have generators; if `worth`
+    is None, the widest ones.
     """
     lower, upper = (side.to(dtype) for side in box)
     centre = (lower + upper) / 2
@@ -45,23 +47,23 @@ def zonotope_of(box: Box, room: int, dtype: torch.dtype, worth: Tensor | None = 
 
 
 def flushed(box: Box) -> float:
-    """More than flushing denormal numbers can do to a value, in the precision of the box and in all higher ones."""
+    """Bound what flushing denormal numbers can do to a value, in the precision of the box and in all higher ones."""
     return FLUSHED * torch.finfo(box.lower.dtype).tiny
 
 
 def reach_of(zonotope: Zonotope) -> Tensor:
-    """(b, *shape): how far points are from the centre, at most and up to rounding."""
+    """Bound the distance of points from the centre, up to rounding: (b, *shape)."""
     return torch.linalg.vector_norm(zonotope.generators, ord=1, dim=1) + zonotope.radius
 
 
 def size_of(zonotope: Zonotope) -> Tensor:
-    """(b, *shape): bounds of |centre| + Σ|generators| + radius, up to rounding; no gradient."""
+    """Return |centre| + Σ|generators| + radius, up to rounding and without a gradient: (b, *shape)."""
     with torch.no_grad():
         return reach_of(zonotope) + zonotope.centre.abs()
 
 
 def cut(box: Box, zonotope: Zonotope, slack: bool = True) -> Box:
-    """The part of a box in which the zonotope can lie; without `slack`, there is none: for training.
+    """Return the part of a box in which the zonotope can lie; with slack=False, without slack for rounding (training).
 
     The sum of K terms errs by at most K 2⁻⁵³ of itself: OWN times K outweighs it.
     """
@@ -76,8 +78,10 @@ def cut(box: Box, zonotope: Zonotope, slack: bool = True) -> Box:
 def mapped(
     zonotope: Zonotope, linear: Callable[[Tensor], Tensor], constant: Tensor, radius: Tensor, slack: Tensor, few: int
 ) -> Zonotope:
-    """The zonotope of T x + t + δ. linear: T, as computed for up to `few` samples at a time; constant: t; radius: |T|
-    times the radius, as computed; slack: (b, *shape), bounds of |δ| and of what is lost in computing all of this.
+    """Map a zonotope of x to the one of T x + t + δ.
+
+    linear: T, as computed for up to `few` samples at a time; constant: t; radius: |T| times the radius, as computed;
+    slack: (b, *shape), bounds of |δ| and of what is lost in computing all of this.
     """
     many = zonotope.generators.flatten(0, 1)
     generators = torch.cat([linear(part) for part in many.split(max(1, few))])
@@ -87,17 +91,17 @@ def mapped(
 
 
 def largest_of(worth: Tensor, room: int) -> Tensor:
-    """(b, *shape) bool: the coordinates that are worth most in each sample, up to `room` of them; none that is 0."""
+    """Mark the coordinates that are worth most in each sample, up to `room` of them, except zeros: (b, *shape) bool."""
     flat = worth.detach().flatten(1)
     place = flat.topk(min(max(room, 0), flat.shape[1]), dim=1, sorted=False).indices
     return (torch.zeros_like(flat, dtype=torch.bool).scatter(1, place, True) & (flat != 0)).view_as(worth)
 
 
 def with_generators(zonotope: Zonotope, own: Tensor) -> Zonotope:
-    """The same zonotope, where new generators take over the radius of the coordinates `own` (b, *shape): bool."""
+    """Replace the radius of the coordinates `own`, (b, *shape) bool, by new generators."""
     centre, generators, radius, room = zonotope
     count = int(own.flatten(1).sum(1).amax())
-    place = own.flatten(1).byte().topk(count, dim=1).indices  # (b, count), where samples with fewer have some others
+    place = own.flatten(1).byte().topk(count, dim=1).indices  # (b, count), filled up with others
     height = radius.where(own, 0.0).flatten(1).gather(1, place)
     fresh = height.new_zeros(*place.shape, radius[0].numel()).scatter(2, place[:, :, None], height[:, :, None])
     generators = torch.cat([generators, fresh.unflatten(2, radius.shape[1:])], dim=1)
@@ -105,9 +109,9 @@ def with_generators(zonotope: Zonotope, own: Tensor) -> Zonotope:
 
 
 def lowest_over(forms: Forms, zonotope: Zonotope) -> Tensor:
-    """Lower bounds (P,) of forms over zonotopes (b, *shape): as many forms for each sample, one sample after the other.
+    """Bound forms from below (P,) over zonotopes (b, *shape); all samples have equally many forms, in their order.
 
-    a·c + o − Σ|a·gₖ| − |a|·r. Sums have as many terms as there are coordinates, and K of them are added up.
+    The bound is a·c + o − Σ|a·gₖ| − |a|·r. Sums have as many terms as there are coordinates, and K of them are added.
     """
     weight = forms.weight.flatten(1).unflatten(0, (len(zonotope.centre), -1))  # (b, p, F)
     swing = (weight @ zonotope.generators.flatten(2).transpose(1, 2)).abs().sum(2)  # (b, p)
@@ -122,7 +126,7 @@ def lowest_over(forms: Forms, zonotope: Zonotope) -> Tensor:
 
 
 def samples_at_once(elements: int) -> int:
-    """How many samples go through a layer at once, if so many numbers are computed for one."""
+    """Return how many samples go through a layer at once, if `elements` numbers are computed for each."""
     return max(1, BLOCK // elements)
 
 
@@ -141,10 +145,10 @@ the zonotope, as in `pull_back`.
 def zonotope_and_box(
     layers: Iterable[LipschitzModule], zonotope: Zonotope, box: Box, slack: bool = True
 ) -> tuple[Zonotope, Box]:
-    """Bound the outputs of the last layer in both ways.
+    """Bound the outputs of the last layer by a zonotope and by a box.
 
-    The box is cut down to the zonotope before each nonlinear layer, and at last. Without `slack`, boxes have
-    none: for training.
+    The box is cut down to the zonotope before each nonlinear layer, and after the last layer. With slack=False, boxes
+    have no slack for rounding: for training.
     """
     for layer in layers:
         if nonlinear(layer):
@@ -179,7 +183,7 @@ class ZonotopeBounds:
     """Lower bounds of z[best] − z[other] over boxes of pixels, of the network as executed.
 
     There are as many generators as memory allows; beyond that, the smallest ones are merged into intervals, which
-    costs tightness alone. TypeError, naming the layer, if the network has one that does not map zonotopes.
+    costs only tightness. Raises TypeError that names the layer if the network has one that does not map zonotopes.
     """
 
     def __init__(self, network: PixelNet) -> None:
@@ -190,11 +194,13 @@ class ZonotopeBounds:
         self.room = max(1, ELEMENTS // widest)
         self.few = max(1, ELEMENTS // (widest * (math.prod(network.shape) + inner)))  # images at once
         blank = network.any_tensor.new_zeros(1, *network.shape)
-        self._margins(Box(blank, blank), blank.new_zeros(1, dtype=torch.int64))  # names what has no zonotopes
+        self._margins(Box(blank, blank), blank.new_zeros(1, dtype=torch.int64))  # refuses other layers
 
     def margins(self, pixels: Box, best: Tensor) -> Tensor:
-        """(b, classes) float64: lower bounds of z[best] − z[j] over the boxes; infinity at the best class itself, and
-        −infinity where nothing is known. pixels: (b, C, H, W), in the network's precision; best: (b,).
+        """Bound z[best] − z[j] from below over the boxes: (b, classes) float64.
+
+        The bound is infinity at the best class itself, and −infinity where nothing is known.
+        pixels: (b, C, H, W), in the network's precision; best: (b,).
         """
         if not len(best):
             return torch.empty(0, self.network.classes, dtype=torch.float64, device=best.device)
@@ -203,7 +209,7 @@ class ZonotopeBounds:
         return known(apart, best)
 
     def _margins(self, pixels: Box, best: Tensor) -> Tensor:
-        """Bounds (b, classes), as above, of images that fit into memory together; about 0 at the best class itself."""
+        """Bound the margins (b, classes) of images that fit into memory together; about 0 at the best class itself."""
         zonotope = zonotope_of(pixels, self.room, torch.float64)
         zonotope, box = zonotope_and_box(self.network.body, zonotope, pixels)
         box, classes = ordinary(box), self.network.classes
