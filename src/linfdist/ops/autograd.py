@@ -17,7 +17,7 @@ def as_images(x: Tensor) -> Tensor:
 
 
 def _like(x: Tensor, y: Tensor) -> Tensor:
-    """The outputs y (B, O, OH, OW) with as many dimensions as x. No view: autograd would not let views be changed."""
+    """Return y (B, O, OH, OW) with as many dimensions as x. No view: autograd would not let views be changed."""
     return y if x.dim() == 4 else torch.ops.aten._unsafe_view.default(y, y.shape[:2])
 
 
@@ -163,7 +163,7 @@ class BoxDist(Function):
         need_lower, need_upper, need_w = ctx.needs_input_grad[:3]
 
         def through(bound: Tensor, grad: Tensor, where: Tensor, keep: Tensor, need_x: bool) -> tuple[Tensor, Tensor]:
-            """The gradient of one result that passes through one bound: where `keep`."""
+            """Return the gradient of one result that passes through one bound: where `keep`."""
             return InfDistGradient.apply(
                 grad.where(keep, 0.0), bound, where, ctx.x_shape, ctx.w_shape, ctx.geometry, need_x, need_w
             )

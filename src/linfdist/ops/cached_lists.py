@@ -38,7 +38,7 @@ class CachedLists(NamedTuple):
 
 
 def make_lists(lower: Tensor, upper: Tensor, w: Tensor) -> CachedLists | None:
-    """Lists for all inputs between lower and upper (I); None where no kernel knows them, or bounds overflow."""
+    """Make lists for all inputs between lower and upper (I); None where no kernel knows them, or bounds overflow."""
     own = w.detach().contiguous()
     if not native_for(own, "cached_lists") or not (lower.isfinite() & upper.isfinite()).all():
         return None

@@ -70,7 +70,9 @@ def dist_conv2d(
 
 
 def dist_box(lower: Tensor, upper: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
-    """The smallest and the largest `dist(x, w)` over all lower <= x <= upper: Appendix B for the neuron of eq. (2).
+    """Return the smallest and the largest `dist(x, w)` over all lower <= x <= upper.
+
+    This is Appendix B for the neuron of eq. (2):
 
     lower[..., o] = max_i max(lower[..., i] - w[o, i], w[o, i] - upper[..., i], 0)
     upper[..., o] = max_i max(upper[..., i] - w[o, i], w[o, i] - lower[..., i])
@@ -105,7 +107,7 @@ def dist_box_conv2d(
     dilation: IntOrPair = 1,
     groups: int = 1,
 ) -> tuple[Tensor, Tensor]:
-    """The smallest and the largest `dist_conv2d(x, w)` over all lower <= x <= upper (Appendices B and F).
+    """Return the smallest and the largest `dist_conv2d(x, w)` over all lower <= x <= upper (Appendices B and F).
 
     lower and upper (N, C, H, W) or (C, H, W), w (O, C/groups, KH, KW) -> two tensors (N, O, OH, OW) or (O, OH, OW).
     Padding is the box [0, 0]. Gradients, numerical promises and the check of lower <= upper are those of `dist_box`.
@@ -176,7 +178,7 @@ def _check_order(lower: Tensor, upper: Tensor) -> None:
 
 
 def _same_precision(**tensors: Tensor) -> tuple[Tensor, ...]:
-    """The named tensors, all float32 or all float64, on one device; inside autocast, halves become float32."""
+    """Return the named tensors, all float32 or all float64, on one device; inside autocast, halves become float32."""
     for name, tensor in tensors.items():
         if not isinstance(tensor, Tensor):
             raise TypeError(f"{name} must be a tensor, got {type(tensor).__name__}")

@@ -76,10 +76,10 @@ def sided(
 
 
 def one_sided(start: Tensor, index: Tensor, weight: Tensor, low: Tensor, high: Tensor) -> Sides:
-    """The entries of a pruned layer, one side each, for inputs low <= x <= high, (I,) each: the same function there.
+    """Split the entries of a pruned layer into single sides, for inputs low <= x <= high, (I,) each.
 
-    Neuron o has the entries start[o] <= k < start[o + 1]: |x[index[k]] - weight[k]|. start (O + 1,) int64, index (K,)
-    int32, weight (K,).
+    For these inputs the function stays the same. Neuron o has the entries start[o] <= k < start[o + 1]:
+    |x[index[k]] - weight[k]|. start (O + 1,) int64, index (K,) int32, weight (K,).
 
     Within these ranges neuron o never falls below its floor, the largest of its entries' smallest |x - w|. A side that
     cannot exceed the floor never wins and is left out, except the one that attains the floor. An entry that can win on
@@ -107,8 +107,9 @@ def one_sided(start: Tensor, index: Tensor, weight: Tensor, low: Tensor, high: T
 def _runs(
     entry: Tensor, neuron: Tensor, side: Tensor, index: Tensor, weight: Tensor, neurons: int, inputs: int
 ) -> Sides:
-    """Entries by slices of the inputs that fit L1; within a slice one run per neuron, runs of equal length together, so
-    that the processor can foresee where they end.
+    """Sort entries by slices of the inputs that fit L1, within a slice into one run per neuron.
+
+    Runs of equal length stand together, so that the processor can foresee where they end.
     """
     slices = max(1, -(-inputs // SLICE))
     part = index[entry].long() * slices // max(1, inputs)  # (K,)
@@ -141,7 +142,7 @@ class Chain(NamedTuple):
 
 
 def chain(inputs: int, layers: Sequence[tuple[Sides, Tensor]]) -> Chain:
-    """The sided layers (sides, b) of one dtype, the first with so many inputs."""
+    """Chain the sided layers (sides, b) of one dtype, the first with so many inputs."""
     parts = [sides for sides, _ in layers]
     sizes, runs, entries = [inputs], [0], 0
     starts, middles = [], []
@@ -163,8 +164,9 @@ def chain(inputs: int, layers: Sequence[tuple[Sides, Tensor]]) -> Chain:
 
 
 def network(images: Tensor, k: int, layers: Chain) -> Tensor:
-    """Minus the output of all layers, one after the other, for images times 2^k: (B, I) uint8 -> (B, O) int32. Images
-    may have the type of the weights instead, with k = 0: they are inputs of the first layer as they are.
+    """Compute minus the output of all layers, one after the other, for images times 2^k: (B, I) uint8 -> (B, O) int32.
+
+    Images may have the type of the weights instead, with k = 0: they are inputs of the first layer as they are.
 
     The same as `sided` for each layer, in one go: some images at a time pass through all layers, and nothing in between
     goes to memory. Weights may be uint8, twice as many a vector as int16, if all biases are 0 and the caller has proved

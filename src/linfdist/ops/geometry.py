@@ -25,7 +25,7 @@ POINT = Geometry((1, 1), (0, 0), (1, 1), 1)
 
 
 def make_geometry(stride: IntOrPair, padding: IntOrPair, dilation: IntOrPair, groups: int) -> Geometry:
-    """The checked geometry of a two-dimensional convolution."""
+    """Check and return the geometry of a two-dimensional convolution."""
     if not _is_int(groups) or groups < 1:
         raise ValueError(f"groups must be an int of at least 1, got {groups!r}")
     return Geometry(

@@ -227,12 +227,12 @@ def _mapped_first(tensor: Tensor, dim: int | None, size: int) -> Tensor:
 
 
 def _into_channels(tensor: Tensor, dim: int | None, size: int) -> Tensor:
-    """The mapped (N, C, H, W) as (N, size * C, H, W)."""
+    """Reshape the mapped (N, C, H, W) to (N, size * C, H, W)."""
     return _mapped_first(tensor, dim, size).transpose(0, 1).flatten(1, 2)
 
 
 def _into_kernels(w: Tensor, dim: int | None, size: int) -> Tensor:
-    """The mapped (O, C/groups, KH, KW) as (size * O, C/groups, KH, KW)."""
+    """Reshape the mapped (O, C/groups, KH, KW) to (size * O, C/groups, KH, KW)."""
     return _mapped_first(w, dim, size).flatten(0, 1)
 
 
@@ -246,7 +246,7 @@ def _refuse_mapped_power(dim: int | None) -> None:
 
 
 def _forward_rule(operator: Callable[..., Any], images: int) -> Callable[..., Any]:
-    """The rule for an operator that takes `images` image tensors, w, perhaps p, and the geometry."""
+    """Make the rule for an operator that takes `images` image tensors, w, perhaps p, and the geometry."""
 
     def rule(info: Any, in_dims: Sequence[int | None], *args: Any) -> Any:
         *tensors, geometry = args

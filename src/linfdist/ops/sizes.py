@@ -11,7 +11,9 @@ _BITS = {torch.float32: torch.int32, torch.float64: torch.int64}
 
 
 def sizes(tensor: Tensor) -> tuple[float, float]:
-    """The smallest |t| that is not 0, NaN if there is none, and the largest |t|, 0 if there is none, NaN if one is NaN.
+    """Return the smallest |t| that is not 0, NaN if there is none, and the largest |t|.
+
+    The largest is 0 if there is none, NaN if one is NaN.
 
     Numbers are compared by their bits, which have the same order: so denormal numbers are seen, whether or not the
     processor takes them for 0. One that is smaller than all normal numbers may come out as 0 in such a mode.

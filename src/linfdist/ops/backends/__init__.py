@@ -25,13 +25,13 @@ class Backend(Protocol):
     def name(self) -> str: ...
 
     def unsupported(self, x: Tensor, w: Tensor) -> list[str]:
-        """The reasons why these tensors cannot be computed here; empty if they can."""
+        """Return the reasons why these tensors cannot be computed here; empty if they can."""
 
     def unavailable(self) -> list[str]:
-        """The reasons why it can run on no tensor of this machine; empty if it can."""
+        """Return the reasons why it can run on no tensor of this machine; empty if it can."""
 
     def detail(self) -> str:
-        """What it runs on, for a backend that is available."""
+        """Describe what it runs on, for a backend that is available."""
 
     def only_on_request(self, x: Tensor) -> bool:
         """Whether it computes x only if LINFDIST_BACKEND names it."""
@@ -40,7 +40,10 @@ class Backend(Protocol):
         """max_i |x_i - w_i|."""
 
     def inf_dist_argmax(self, x: Tensor, w: Tensor, geometry: Geometry, /) -> tuple[Tensor, Tensor]:
-        """The same and `where` (int32): the first arg-max i, or ~i where x_i < w_i; the first NaN counts as the max."""
+        """Return `inf_dist` and `where` (int32): the first arg-max i, or ~i where x_i < w_i.
+
+        The first NaN counts as the max.
+        """
 
     def inf_dist_backward(
         self, grad: Tensor, y: Tensor, where: Tensor, x_shape: Ints, w_shape: Ints, geometry: Geometry,
@@ -57,13 +60,15 @@ class Backend(Protocol):
         """(dx, dw); an unneeded one is empty."""
 
     def box_dist(self, lower: Tensor, upper: Tensor, w: Tensor, geometry: Geometry, /) -> tuple[Tensor, Tensor]:
-        """The smallest and the largest max_i |x_i - w_i| over lower <= x <= upper."""
+        """Return the smallest and the largest max_i |x_i - w_i| over lower <= x <= upper."""
 
     def box_dist_argmax(
         self, lower: Tensor, upper: Tensor, w: Tensor, geometry: Geometry, /
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The same, and for each bound the first i that attains it: i by `lower - w` (`upper - w` for the larger
-        bound), ~i by `w - upper` (`w - lower`)."""
+        """Return `box_dist`, and for each bound the first i that attains it.
+
+        It is i if attained by `lower - w` (`upper - w` for the larger bound), ~i if by `w - upper` (`w - lower`).
+        """
 
 
 class Kernels(Protocol):
@@ -77,7 +82,7 @@ class Kernels(Protocol):
     def only_on_request(self, x: Tensor) -> bool: ...
 
     def exact_unsupported(self, x: Tensor) -> list[str]:
-        """The reasons why integer layers of this input cannot be computed here; empty if they can."""
+        """Return the reasons why integer layers of this input cannot be computed here; empty if they can."""
 
     def adam_(
         self, w: Tensor, grad: Tensor, mean: Tensor, square: Tensor, lr: float, beta1: float, beta2: float, eps: float,
@@ -86,16 +91,16 @@ class Kernels(Protocol):
         """One step on contiguous float32 tensors, in place; the decay's norms are those of so many rows."""
 
     def exact_dense(self, x: Tensor, w: Tensor, b: Tensor, /) -> Tensor:
-        """What `exact.dense` computes."""
+        """Compute what `exact.dense` does."""
 
     def exact_sided(self, *arguments: Tensor) -> Tensor:
-        """What `exact.sided` computes, of its arguments."""
+        """Compute what `exact.sided` does, of its arguments."""
 
     def exact_network(
         self, images: Tensor, k: int, sizes: Ints, runs: Ints, neuron: Tensor, start: Tensor, middle: Tensor,
         inputs: Tensor, weight: Tensor, b: Tensor, /
     ) -> Tensor:  # fmt: skip
-        """What `exact.network` computes: the parts of its `Chain` come one by one."""
+        """Compute what `exact.network` does: the parts of its `Chain` come one by one."""
 
 
 # Best first; the last runs anything.
@@ -115,7 +120,7 @@ class BackendStatus:
 
 
 def backends() -> list[BackendStatus]:
-    """What can run here, best first, and why the rest cannot."""
+    """List what can run here, best first, and why the rest cannot."""
     found = []
     for name, backend in BACKENDS.items():
         reasons = tuple(backend.unavailable())
@@ -124,7 +129,7 @@ def backends() -> list[BackendStatus]:
 
 
 def pick_backend(x: Tensor, w: Tensor) -> Backend:
-    """The backend for images x and kernels w (in the backward, any two tensors of their dtype and device)."""
+    """Choose the backend for images x and kernels w (in the backward, any two tensors of their dtype and device)."""
     forced = forced_backend()
     if forced:
         _refuse(forced, BACKENDS[forced].unsupported(x, w))
@@ -148,14 +153,14 @@ def pick_kernels(x: Tensor, unsupported: Callable[[Kernels], list[str]]) -> Kern
 
 
 def native_for(x: Tensor, name: str) -> ModuleType | None:
-    """The native backend, if it has a kernel of this name and may run it on x: for what no other backend has."""
+    """Return the native backend if it has a kernel of this name and may run it on x: for what no other backend has."""
     if forced_backend() not in ("", "native") or native.unsupported(x, x) or not native.has(name):
         return None
     return native
 
 
 def forced_backend() -> str:
-    """The backend that LINFDIST_BACKEND names; empty if it names none."""
+    """Return the backend that LINFDIST_BACKEND names; empty if it names none."""
     name = os.environ.get("LINFDIST_BACKEND", "")
     if name and name not in BACKENDS:
         raise ValueError(

@@ -54,7 +54,7 @@ def unavailable() -> list[str]:
 
 
 def detail() -> str:
-    """The instruction set in use, and those that this CPU has."""
+    """Name the instruction set in use, and those that this CPU has."""
     return f"{isa()} (of {', '.join(isas())})"
 
 
@@ -84,12 +84,12 @@ class InstructionSetError(LinfdistError, RuntimeError, ValueError):
 
 
 def isa() -> str:
-    """The instruction set in use; LINFDIST_ISA forces one. The library reads it once, when it first computes."""
+    """Return the instruction set in use; LINFDIST_ISA forces one. The library reads it once, when it first computes."""
     return str(_operator("isa")())
 
 
 def isas() -> list[str]:
-    """The instruction sets that are compiled in and that this CPU has, best first."""
+    """Return the instruction sets that are compiled in and that this CPU has, best first."""
     _check_built()
     return str(torch.ops.linfdist_native.isas()).split(",")
 
@@ -144,7 +144,7 @@ def box_dist_argmax(lower: Tensor, upper: Tensor, w: Tensor, geometry: Geometry)
 
 
 def _function(name: str) -> Callable[..., Any]:
-    """The operator of that name, which is looked up at the first call."""
+    """Wrap the operator of that name, which is looked up at the first call."""
     return lambda *args: _operator(name)(*args)
 
 

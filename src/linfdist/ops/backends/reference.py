@@ -168,7 +168,7 @@ class _Layer(Sizes):
                     )
 
     def windows(self, x: Tensor) -> Tensor:
-        """The view (G, N, OH, OW, C/G, KH, KW) of all windows of the zero-padded images."""
+        """View all windows of the zero-padded images: (G, N, OH, OW, C/G, KH, KW)."""
         (stride_h, stride_w), (pad_h, pad_w), (dilation_h, dilation_w), groups = self.geometry
         padded = F.pad(x, (pad_w, pad_w, pad_h, pad_h)).contiguous()
         n, c, h, w = padded.stride()
@@ -257,7 +257,7 @@ def _at(values: Tensor, i: Tensor) -> Tensor:
 
 
 def _live(grad: Tensor, y: Tensor) -> Tensor:
-    """The incoming gradient: exactly 0 where the distance is 0, NaN where it is NaN."""
+    """Return the incoming gradient: exactly 0 where the distance is 0, NaN where it is NaN."""
     return grad.masked_fill(y == 0, 0.0).masked_fill(y.isnan(), math.nan)
 
 
@@ -270,7 +270,7 @@ def _add_at(out: Tensor, index: Tensor, values: Tensor) -> None:
 
 
 def _sum(terms: Tensor, dim: int) -> Tensor:
-    """The sum along a dimension as a tree of element-wise additions: one order on any number of threads."""
+    """Sum along a dimension as a tree of element-wise additions: one order on any number of threads."""
     terms = terms.movedim(dim, 0)
     while len(terms) > 1:
         half = len(terms) // 2
@@ -282,7 +282,7 @@ def _sum(terms: Tensor, dim: int) -> Tensor:
 
 
 def _power(base: Tensor, exponent: float) -> Tensor:
-    """base ** exponent, base >= 0; may overwrite the base.
+    """Compute base ** exponent, base >= 0; may overwrite the base.
 
     torch's vector and scalar `pow` differ in the last bit, and which elements get the scalar one depends on how the
     work is split between threads: so small powers are products, and others are taken in pieces too small to split.
@@ -296,7 +296,7 @@ def _power(base: Tensor, exponent: float) -> Tensor:
 
 
 def _integer_power(base: Tensor, exponent: int) -> Tensor:
-    """base ** exponent by repeated squaring, exponent >= 1."""
+    """Compute base ** exponent by repeated squaring, exponent >= 1."""
     if exponent == 1:
         return base
     root = _integer_power(base, exponent // 2)

@@ -94,7 +94,7 @@ def only_on_request(x: Tensor) -> bool:
 
 
 def _function(module: str, name: str) -> Callable[..., Any]:
-    """The function of that name; its module, and with it Triton, is imported at the first call."""
+    """Wrap the function of that name; its module, and with it Triton, is imported at the first call."""
 
     def call(*args: Any) -> Any:
         return getattr(importlib.import_module(f".{module}", __name__), name)(*args)

@@ -67,8 +67,10 @@ def exact_network(
 def _by_neuron(
     neuron: Tensor, start: Tensor, middle: Tensor, inputs: Tensor, weight: Tensor, neurons: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """The runs' entries, those of a neuron side by side: how many each has, where they begin, and of each entry its
-    input, sign s and constant s * w: it gives s * x - s * w.
+    """Sort the runs' entries by neuron, those of a neuron side by side.
+
+    Returns how many each neuron has, where they begin, and of each entry its input, sign s and constant s * w: it gives
+    s * x - s * w.
     """
     begin, end = start[0], start[-1]
     lengths = start.diff()

@@ -135,7 +135,7 @@ def finite_kernel(
 
 @triton.jit
 def reference_of(largest, least, WHOLE: tl.constexpr):
-    """What differences are divided by: their largest, or for products a power of two near it, which does not round."""
+    """Return what divides differences: their largest, or for products a power of two near it, which does not round."""
     reference = largest
     if WHOLE > 0:
         if largest.dtype == tl.float64:
@@ -174,7 +174,7 @@ def chunk_sum(
     x_at, w_at, steps, start, stop, inverse, up, p, c1, c2, c3, c4, c5, c6, c7,
     LINEAR: tl.constexpr, WHOLE: tl.constexpr, DEGREE: tl.constexpr, SQUARINGS: tl.constexpr, CAPPED: tl.constexpr,
 ):  # fmt: skip
-    """The sum of (|x_i - w_i| up inverse)^p over a chunk of inputs, from the first to the last."""
+    """Sum (|x_i - w_i| up inverse)^p over a chunk of inputs, from the first to the last."""
     total = tl.zeros_like(inverse)
     for i in tl.range(start, stop, loop_unroll_factor=UNROLL):
         a = tl.load(x_at + (i * PANEL if LINEAR else tl.load(steps + i))).to(inverse.dtype)

@@ -38,7 +38,7 @@ class Variant(NamedTuple):
 
 
 def variant(name: str, kernel: Any, types: dict[str, str], constants: dict[str, Any], warps: int) -> Variant:
-    """The variant with these types of arguments; all others are int32 numbers or constants."""
+    """Make the variant with these types of arguments; all others are int32 numbers or constants."""
     signature = {
         argument: "constexpr" if argument in constants else types.get(argument, "i32") for argument in kernel.arg_names
     }

@@ -65,12 +65,12 @@ class Layer(Sizes):
         return new(self.x_shape if need_x else (0,), dtype=dtype), new(self.w_shape if need_w else (0,), dtype=dtype)
 
     def padded(self, x: Tensor) -> Tensor:
-        """The images as backward kernels and arg-max searches read them: row after row, padded."""
+        """Pad the images as backward kernels and arg-max searches read them: row after row."""
         pad_h, pad_w = self.geometry.padding
         return F.pad(x, (pad_w, pad_w, pad_h, pad_h)).contiguous() if pad_h or pad_w else x
 
     def windows(self, x: Tensor) -> Tensor:
-        """The inputs as forward kernels read them: panels of a linear layer, padded images else."""
+        """Lay out the inputs as forward kernels read them: panels of a linear layer, otherwise padded images."""
         return panels(x.view(1, *x.shape[:2])) if self.linear else self.padded(x)
 
     def weights(self, w: Tensor) -> Tensor:
@@ -95,14 +95,14 @@ class Layer(Sizes):
         return _steps(self.w_shape[1:], self.padded_size, self.geometry.dilation, device)
 
     def sizes(self) -> tuple[int, ...]:
-        """What kernels are told, in this order: see `corner` and `output`."""
+        """Return what kernels are told, in this order: see `corner` and `output`."""
         return (
             self.rows, self.neurons, self.inputs, self.groups, self.x_shape[1], *self.padded_size,
             self.out_height, self.out_width, *self.geometry.stride,
         )  # fmt: skip
 
     def backward_sizes(self) -> tuple[int, ...]:
-        """What the kernels of dx are told, in this order."""
+        """Return what the kernels of dx are told, in this order."""
         return (
             self.pixels, self.channels, self.neurons, self.groups, self.rows, *self.x_shape[2:],
             self.out_height, self.out_width, *self.w_shape[2:],
@@ -173,7 +173,7 @@ def meeting_row(
     pixel, tap, height, width, out_height, out_width, kernel_w,
     stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w,
 ):  # fmt: skip
-    """The row whose window has this pixel at this place of the kernel, and whether there is one."""
+    """Find the row whose window has this pixel at this place of the kernel, and whether there is one."""
     h = pixel // width % height + pad_h - tap // kernel_w * dilation_h
     w = pixel % width + pad_w - tap % kernel_w * dilation_w
     oh, ow = h // stride_h, w // stride_w

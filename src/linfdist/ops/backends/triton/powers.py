@@ -24,13 +24,13 @@ NODES = 0.5 - 0.5 * torch.cos(math.pi * (torch.arange(64, dtype=torch.float64, d
 
 
 def choose_power(p: float, less: int, inputs: int, dtype: torch.dtype) -> tuple[tuple[float, ...], dict[str, Any]]:
-    """What a kernel takes for a^(p - less): numbers (the exponent as two float32, the series) and constants."""
+    """Choose what a kernel takes for a^(p - less): numbers (the exponent as two float32, the series) and constants."""
     return _choose_power(p, less, 1 << max(0, inputs - 1).bit_length(), dtype == torch.float64)
 
 
 @functools.lru_cache(maxsize=1024)
 def _choose_power(p: float, less: int, inputs: int, wide: bool) -> tuple[tuple[float, ...], dict[str, Any]]:
-    """The same for a number of inputs that is rounded up, so that layers share it."""
+    """Choose the same for a number of inputs that is rounded up, so that layers share it."""
     exponent = min(p - less, HUGE)
     high = float(torch.tensor(exponent, dtype=torch.float32, device="cpu"))
     coefficients: list[float] = []

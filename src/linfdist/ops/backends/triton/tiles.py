@@ -35,7 +35,7 @@ class Tile(NamedTuple):
         return self.RN * self.TN
 
     def holding(self, kind: str) -> "Tile":
-        """The tile for numbers of a kind: a double takes two registers, so half as many are held."""
+        """Return the tile for numbers of a kind: a double takes two registers, so half as many are held."""
         return self._replace(RM=max(1, self.RM // 2)) if kind in ("fp64", "torch.float64") else self
 
     @property
@@ -60,7 +60,7 @@ _fastest: dict[Hashable, Tile] = {}
 
 
 def tile_of(kernel: str) -> Tile:
-    """The tile of the table; the interpreter has one of its own."""
+    """Look up the tile in the table; the interpreter has one of its own."""
     return INTERPRETED if interpreted() else TABLE[kernel]
 
 
