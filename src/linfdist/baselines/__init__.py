@@ -1,6 +1,6 @@
 """The paper's rivals as running code: conventional and other networks, their bounds and their training.
 
-Importing this makes their files loadable by `linfdist.models.load`; `linfdist.load` imports it when it meets one.
+Importing this package makes their files loadable by `linfdist.models.load`; `linfdist.load` imports it when needed.
 """
 
 from ..models.loading import CLASSES

@@ -16,7 +16,7 @@ from ..nn.rounding import UP
 
 
 class ReLU(LipschitzModule):
-    """y = max(x, 0), which no rounding touches. x of any shape -> same shape."""
+    """y = max(x, 0), computed without rounding. x of any shape -> same shape."""
 
     repeatable = True
     lipschitz = 1.0
@@ -35,7 +35,7 @@ class ReLU(LipschitzModule):
 
 
 def highest(slope: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
-    """Bounds of max(x, 0) − slope x over [lower, upper], for a slope of [0, 1]; 0 where the sign of x is known."""
+    """Bound max(x, 0) − slope x from above over [lower, upper], for a slope of [0, 1]; 0 where x has a known sign."""
     height = torch.maximum(-slope * lower, (1 - slope) * upper).clamp(min=0.0) * UP
     return height.where((lower < 0) & (upper > 0), 0.0)
 
@@ -45,7 +45,7 @@ windowed.register(ReLU)(pointwise)
 
 @relaxation.register(ReLU)
 def _(layer: ReLU, box: Box) -> tuple[Tensor, Tensor]:
-    """The chord of each ReLU, and its height; NaN, which proves nothing, if an end is not finite."""
+    """Return the slope of each ReLU's chord, and its height; NaN, which proves nothing, if an end is not finite."""
     lower, upper = box
     mixed = (lower < 0) & (upper > 0)
     slope = torch.where(mixed, upper / (upper - lower).where(mixed, 1.0), (lower >= 0).to(lower.dtype))
@@ -55,10 +55,10 @@ def _(layer: ReLU, box: Box) -> tuple[Tensor, Tensor]:
 
 @pull_back.register(ReLU)
 def _(layer: ReLU, forms: Forms, box: Box) -> Forms:
-    """Where a form's weight is positive, y >= α x; where it is negative, y <= s x + t.
+    """Use y >= α x where a form's weight is positive, and y <= s x + t where it is negative.
 
-    On [l, u] with l < 0 < u, any α and s of [0, 1] will do, with t the largest value of y − s x, which is convex
-    and so attained at an end: a slope that is rounded costs tightness, never soundness. Else y is 0 or x, exactly.
+    On [l, u] with l < 0 < u, any α and s of [0, 1] are valid, with t the largest value of y − s x. This is convex, so
+    it is largest at an end. Rounding a slope costs tightness, never soundness. Otherwise y is exactly 0 or x.
     """
     dtype = forms.weight.dtype
     lower, upper = (side.to(dtype) for side in box)
@@ -71,16 +71,16 @@ def _(layer: ReLU, forms: Forms, box: Box) -> Forms:
         furthest = torch.maximum(lower.abs(), upper.abs())
         terms = OWN * (weight[0].numel() + 64) if len(weight) else 0.0
         lost = terms * (moved.abs() + forms.offset.abs()) + UNDERFLOW
-        lost = lost + OWN * (weight.abs() * furthest[forms.row]).flatten(1).sum(1)  # of the products above
-        lost = lost + flushed(box) * forms.weight.abs().flatten(1).sum(1)  # inputs outside of the box
+        lost = lost + OWN * (weight.abs() * furthest[forms.row]).flatten(1).sum(1)  # rounding of the products above
+        lost = lost + flushed(box) * forms.weight.abs().flatten(1).sum(1)  # inputs outside the box
     return forms._replace(weight=weight, offset=forms.offset + moved - lost)
 
 
 @forward_zonotope.register(ReLU)
 def _(layer: ReLU, zonotope: Zonotope, box: Box) -> Zonotope:
-    """y = s x + t (1 + η) / 2 with |η| <= 1 and s, t as above (DeepZ, Singh et al., 2018): η is a new generator.
+    """Map x to s x + t (1 + η) / 2 with |η| <= 1 and s, t as above (DeepZ, Singh et al., 2018): η is a new generator.
 
-    Where there is no room for one, it goes to the radius, which only adds up: there the slope is 0, a plain
+    Where there is no room for a generator, η goes to the radius, which only adds up. There the slope is 0, a plain
     interval, or 1, whichever leaves less (hSwitch, Mirman et al., 2018).
     """
     lower, upper = (side.to(zonotope.centre.dtype) for side in box)
@@ -96,9 +96,9 @@ def _(layer: ReLU, zonotope: Zonotope, box: Box) -> Zonotope:
 
 
 class GroupSort(LipschitzModule):
-    """Sort each group of neighbouring channels, at each place; in pairs, that is MaxMin. No rounding touches it.
+    """Sort each group of neighbouring channels at each place, without rounding; groups of 2 are MaxMin.
 
-    x (B, C, ...) -> same shape, with C a multiple of `group`. No number moves by more than the one that moves most.
+    x (B, C, ...) -> same shape, with C a multiple of `group`. No output moves by more than the input that moves most.
     """
 
     repeatable = True
@@ -114,9 +114,9 @@ class GroupSort(LipschitzModule):
         return self._sorted(self._groups(x))
 
     def forward_box(self, box: Box) -> Box:
-        """The same of both ends: no sorted number falls if some number rises."""
+        """Sort both ends: sorting is monotone, so no sorted number falls if some number rises."""
         lower, upper = (self._groups(side) for side in box)
-        unknown = 0.0 * (lower + upper).sum(2)  # NaN where a bound is not finite, which says nothing of its group
+        unknown = 0.0 * (lower + upper).sum(2)  # NaN where a bound is not finite: its whole group is unknown
         spread = unknown.repeat_interleave(self.group, 1)
         return Box(self._sorted(lower) + spread, self._sorted(upper) + spread)
 
@@ -130,7 +130,7 @@ class GroupSort(LipschitzModule):
         return torch.stack([torch.minimum(one, other), torch.maximum(one, other)], 2).flatten(1, 2)
 
     def output_shape(self, shape: Shape) -> Shape:
-        """ValueError if there is a channel without a whole group."""
+        """Return the same shape; raise ValueError unless the channels are a multiple of `group`."""
         if shape[0] % self.group:
             raise ValueError(f"{shape[0]} channels cannot be sorted in groups of {self.group}: need a multiple of it")
         return shape
@@ -146,9 +146,9 @@ class GroupSort(LipschitzModule):
 def project_rows(weight: Tensor) -> None:
     """Move each weight[k] to the nearest one with ℓ1 norm at most 1, in place; rounding may leave it a little above.
 
-    That is sign(w) max(|w| − t, 0), with the t for which the norm is 1 (Michelot, 1986): t from all entries, then from
-    those that are left above it, until none falls out any more. Sizes are counted from the largest one, which is always
-    left, so that weights of any size are projected well.
+    That is sign(w) max(|w| − t, 0), with the t for which the norm is 1 (Michelot, 1986). t is computed from all
+    entries, then from those that remain above it, until no more fall below it. Magnitudes are measured from the largest
+    one, which always remains, so that weights of any magnitude are projected accurately.
     """
     size = weight.flatten(1).abs()
     below = size - size.amax(1, keepdim=True)

@@ -1,4 +1,4 @@
-"""Layers of ℓ1 and ℓ2 distances, as AdderNets have them (Chen et al., 2020): not 1-Lipschitz in ℓ∞ (Remark 3.5)."""
+"""Layers of ℓ1 and ℓ2 distances, as in AdderNets (Chen et al., 2020): not 1-Lipschitz in ℓ∞ (Remark 3.5)."""
 
 import math
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from ..nn import Box, LipschitzModule, Rounding
 from ..nn.base import Shape
 from ..nn.rounding import FLUSHED, gamma, largest, widened
 
-VARIANCE = 1e-5  # is added to variances
+VARIANCE = 1e-5  # added to variances
 
 
 class NormLinear(LipschitzModule):
@@ -38,7 +38,7 @@ class NormLinear(LipschitzModule):
 
     @property
     def inputs(self) -> int:
-        """How many terms a neuron sums up."""
+        """The number of terms that a neuron sums up."""
         return self.weight.shape[1]
 
     @property
@@ -49,7 +49,7 @@ class NormLinear(LipschitzModule):
         return torch.cdist(x, self.weight, float(self.norm), compute_mode="donot_use_mm_for_euclid_dist")
 
     def forward_box(self, box: Box) -> Box:
-        """Tight for each neuron, but for a slack; in float64, a few neurons at a time."""
+        """Bound each neuron tightly, except for a slack; in float64, a few neurons at a time."""
         precision = torch.finfo(box.lower.dtype)
         lower, upper = box.lower.double(), box.upper.double()
         near = self._each(lower, upper, lambda low, high, w: torch.maximum(low - w, w - high).clamp(min=0.0))
@@ -68,7 +68,7 @@ class NormLinear(LipschitzModule):
         return torch.cat(parts, 1)
 
     def _underflow(self, precision: torch.finfo) -> float:
-        """What underflow may cost an output: squares of numbers that are not tiny themselves may be lost."""
+        """Bound the error of an output by underflow: squares of numbers that are not tiny themselves may be lost."""
         moved = self.inputs * FLUSHED * precision.tiny
         return 2 * moved if self.norm == 1 else 2 * moved + 4 * math.sqrt(self.inputs * precision.tiny)
 
@@ -76,7 +76,7 @@ class NormLinear(LipschitzModule):
         return (*shape[:-1], len(self.weight))
 
     def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
-        """A subtraction, at most as many roundings as there are inputs, and a square and a root for p = 2."""
+        """Count a subtraction, at most as many roundings as there are inputs, and a square and a root for p = 2."""
         count = self.inputs + 4
         if 2 * count * unit > 1:
             raise ValueError(f"sums of {self.inputs} terms are too long for the precision: nothing is known of them")
@@ -95,8 +95,9 @@ class NormLinear(LipschitzModule):
 class BatchNorm(LipschitzModule):
     """y = (x − mean) · a + b, with a = g / √(variance + 1e-5), each feature on its own. x (B, F) -> (B, F).
 
-    In training mean and variance are those of the batch, and in eval mode running means of these: without it networks
-    of ℓ1 distances do not train (Chen et al., 2020). A feature of small variance is stretched, and so is an attack.
+    In training, mean and variance are those of the batch; in eval mode, they are running means of these. Networks of
+    ℓ1 distances do not train without it (Chen et al., 2020). A feature of small variance is stretched, and so is an
+    attack.
     """
 
     running_mean: Tensor
@@ -110,7 +111,7 @@ class BatchNorm(LipschitzModule):
 
     @property
     def scale(self) -> Tensor:
-        """a, as it is executed: (F,)."""
+        """The factor a, as executed: (F,)."""
         return self.weight / (self.running_var + VARIANCE).sqrt()
 
     @property
@@ -125,7 +126,10 @@ class BatchNorm(LipschitzModule):
         )
 
     def forward_box(self, box: Box) -> Box:
-        """Each feature is monotone as computed, up or down. In training mode there is no such map: RuntimeError."""
+        """Map both ends: each feature is monotone as computed, up or down.
+
+        Raises RuntimeError in training mode, where the map depends on the batch.
+        """
         if self.training:
             raise RuntimeError("in training mode the scale depends on the whole batch: call model.eval() first")
         ends = self(box.lower), self(box.upper)
@@ -135,7 +139,7 @@ class BatchNorm(LipschitzModule):
         return shape
 
     def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
-        """Three operations; denormal factors that are flushed cost the smallest normal number times what they scale."""
+        """Count three operations, and for flushed denormal factors the smallest normal number times what they scale."""
         reach, steep = size + largest(self.running_mean), largest(self.scale)
         whole = max(reach * max(steep, Fraction(1)) + largest(self.bias), Fraction(1))
         tiny = Fraction(torch.finfo(self.weight.dtype).tiny)
@@ -143,7 +147,7 @@ class BatchNorm(LipschitzModule):
         return Rounding(whole + error, whole + error, error)
 
     def check(self, name: str) -> None:
-        for each in ("weight", "bias", "running_mean", "running_var"):  # along the batch, they would tell images apart
+        for each in ("weight", "bias", "running_mean", "running_var"):  # other shapes could depend on the image
             shape = tuple(getattr(self, each).shape)
             if shape != (len(self.weight),):
                 raise ValueError(f"{name}.{each} has shape {shape}: it must hold one number per feature")

@@ -1,4 +1,4 @@
-"""Conventional layers, y = W x + b: products in floating point, bounded for every order of their sums."""
+"""Conventional layers, y = W x + b, in floating point: bounds that hold for every order of summation."""
 
 import copy
 import math
@@ -21,17 +21,17 @@ from ..nn.rounding import FLUSHED, UP, gamma, largest, widened
 
 
 class Affine(LipschitzModule):
-    """y = W x + b, executed as sums of products in any order, with fused operations or without.
+    """y = W x + b, executed as sums of products in any order, with or without fused operations.
 
     A sum of n products and a bias errs by at most γₙ₊₂ (Σ|wᵢ xᵢ| + |b|), and by what underflows; see
-    docs/certificates.md. Weights and biases start as torch's own layers do.
+    docs/certificates.md. Weights and biases are initialised as in torch's own layers.
     """
 
     absorbs_flushes = True
     multiplies = True
 
     def __init__(self, outputs: int, shape: Sequence[int]) -> None:
-        """shape: of the weights of one neuron."""
+        """Initialise `outputs` neurons, whose weights have this shape each."""
         super().__init__()
         self.weight = nn.Parameter(torch.empty(outputs, *shape))
         self.bias = nn.Parameter(torch.empty(outputs))
@@ -41,11 +41,11 @@ class Affine(LipschitzModule):
 
     @abstractmethod
     def product(self, x: Tensor, weight: Tensor) -> Tensor:
-        """W x for inputs (B, *shape)."""
+        """Return W x for inputs (B, *shape)."""
 
     @abstractmethod
     def transposed(self, y: Tensor, weight: Tensor, shape: Shape) -> Tensor:
-        """Wᵀ y for outputs (P, *output_shape): (P, *shape), the shape of an input."""
+        """Return Wᵀ y for outputs (P, *output_shape): (P, *shape), the shape of an input."""
 
     @property
     @abstractmethod
@@ -54,12 +54,12 @@ class Affine(LipschitzModule):
 
     @property
     def inputs(self) -> int:
-        """How many products a neuron sums up."""
+        """The number of products that a neuron sums up."""
         return self.weight[0].numel()
 
     @property
     def lipschitz(self) -> float:
-        """The largest ℓ1 norm of a neuron's weights, rounded up, even where denormal ones are flushed."""
+        """The largest ℓ1 norm of a neuron's weights, rounded up; it holds even where denormal weights are flushed."""
         rows = self.weight.detach().double().abs().flatten(1).sum(1)
         return float(rows.max()) * (1 + 2.0**-50 * (self.inputs + 2)) + self.inputs * self._tiny
 
@@ -67,7 +67,7 @@ class Affine(LipschitzModule):
         return self.product(x, self.weight) + self.shaped_bias
 
     def forward_box(self, box: Box) -> Box:
-        """`bare_box` in float64, moved outwards by what rounding can do, here and in `forward`."""
+        """Compute `bare_box` in float64, and widen it by all that rounding can do, here and in `forward`."""
         dtype, weight, bias = box.lower.dtype, self.weight.double(), self.shaped_bias.double()
         lower, upper = box.lower.double(), box.upper.double()
         middle = self.product((lower + upper) / 2, weight) + bias
@@ -77,8 +77,10 @@ class Affine(LipschitzModule):
         return widened(middle - reach, middle + reach, slack, dtype)
 
     def sizes(self, box: Box, precision: torch.finfo) -> tuple[Tensor, Tensor]:
-        """(b, *output_shape) each: Σ|wᵢ xᵢ| + |b| over the box, and how far an executed output is from the exact one;
-        NaN if it may overflow. The second has room for inputs outside of the box by what flushing can do to them.
+        """Bound Σ|wᵢ xᵢ| + |b| over the box, and the distance of an executed output from the exact one.
+
+        Both are (b, *output_shape). The second is NaN if the output may overflow; it also covers inputs that lie
+        outside the box by what flushing can do to them.
         """
         weight = self.weight.detach().abs().to(box.lower.dtype)
         furthest = torch.maximum(box.lower.abs(), box.upper.abs())
@@ -89,10 +91,11 @@ class Affine(LipschitzModule):
         return size, executed.where(size + executed < precision.max / 4, torch.nan)
 
     def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
-        """γₙ₊₂ of Σ|wᵢ xᵢ| + |b|, by which outputs may grow as well; no partial sum is twice as large as that.
+        """Bound the error by γₙ₊₂ of Σ|wᵢ xᵢ| + |b|, and by what flushing costs.
 
-        A thread that flushes takes denormal weights, inputs and products for 0. Each of these may cost the smallest
-        normal number times what it is multiplied by, which for a weight is as large as the inputs are.
+        Outputs may grow by the error as well; no partial sum is twice as large as Σ|wᵢ xᵢ| + |b|. A thread that flushes
+        replaces denormal weights, inputs and products by 0. Each of these may cost the smallest normal number times its
+        other factor, which for a weight is as large as the inputs are.
         """
         count = self.inputs + 2
         if 2 * count * unit > 1:
@@ -115,7 +118,7 @@ class Affine(LipschitzModule):
 
 
 class Linear(Affine):
-    """(B, in_features) -> (B, out_features)."""
+    """A fully connected layer: (B, in_features) -> (B, out_features)."""
 
     def __init__(self, in_features: int, out_features: int) -> None:
         super().__init__(out_features, (in_features,))
@@ -141,11 +144,11 @@ class Linear(Affine):
 
 
 class Conv2d(Affine):
-    """(B, in_channels, H, W) -> (B, out_channels, H′, W′); what lies beyond the border counts 0.
+    """A convolution with zero padding: (B, in_channels, H, W) -> (B, out_channels, H′, W′).
 
-    In eval mode it is a matrix product with the patches of the image, and nothing else: libraries of convolutions may
-    take other ways (Winograd's, Fourier transforms), whose rounding is not that of a sum of products. In training,
-    where nothing is proved, the library may do as it likes.
+    In eval mode it is always a matrix product with the patches of the image: libraries of convolutions may choose other
+    algorithms (Winograd's, Fourier transforms), whose rounding is not that of a sum of products. In training, where
+    nothing is proved, the library may choose any algorithm.
     """
 
     def __init__(self, in_channels: int, out_channels: int, kernel: int, stride: int = 1, padding: int = 0) -> None:
@@ -175,7 +178,7 @@ class Conv2d(Affine):
         return self.bias[:, None, None]
 
     def output_shape(self, shape: Shape) -> Shape:
-        """ValueError if the image is smaller than the kernel."""
+        """Return (channels, height, width) of the output; raise ValueError if the image is smaller than the kernel."""
         sides = [(side + 2 * self.padding - self.kernel) // self.stride + 1 for side in shape[1:]]
         if len(sides) != 2 or min(sides) < 1:
             raise ValueError(f"a convolution with a kernel of {self.kernel} does not fit images of shape {shape}")
@@ -195,7 +198,7 @@ class Conv2d(Affine):
 
 @bare_box.register(Linear, Conv2d)
 def _(layer: Affine, box: Box) -> Box:
-    """Middle and half width of the box, mapped on their own: W m + b ± |W| r (Gowal et al., 2018)."""
+    """Map the middle m and the half width r of the box separately: W m + b ± |W| r (Gowal et al., 2018)."""
     middle = layer.product((box.lower + box.upper) / 2, layer.weight) + layer.shaped_bias
     reach = layer.product((box.upper - box.lower) / 2, layer.weight.abs())
     return Box(middle - reach, middle + reach)
@@ -231,8 +234,10 @@ def _(layer: Conv2d, shape: Shape) -> Windowed:
 
 
 class Scores(Readout):
-    """z = W f + b. Bounds are those of z[c] − z[j] = (W[c] − W[j]) f + b[c] − b[j], one sum and not two: over a box of
-    features they are tight. f (B, F) -> (B, classes).
+    """z = W f + b. f (B, F) -> (B, classes).
+
+    Margins are bounded as one sum, z[c] − z[j] = (W[c] − W[j]) f + b[c] − b[j], and not as the difference of two: over
+    a box of features these bounds are tight.
     """
 
     absorbs_flushes = True
