@@ -62,10 +62,10 @@ class ReLUNet(PixelNet):
 
 
 class GroupSortNet(PixelNet):
-    """As `ReLUNet`, with sorted groups of `group` channels or neurons in place of ReLUs.
+    """A `ReLUNet` with sorted groups of `group` channels or neurons in place of ReLUs.
 
-    Its Lipschitz constant is computed from its weights, whatever these are. `methods.GroupSortHinge` trains it, and
-    keeps it at 1/std.
+    Its Lipschitz constant is computed from its weights, whatever these are. `methods.GroupSortHinge` trains the network
+    and keeps the constant at 1/std.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class GroupSortNet(PixelNet):
         self.config["convolutions"] = [list(each) for each in convolutions]
         layers, features = hidden_layers((shape[0], *self.size), convolutions, hidden, partial(GroupSort, group))
         self.body = Stack(*first_layers(mean, std, crop), *layers)
-        self.body.output_shape((shape[0], *self.size))  # ValueError if groups do not come out even
+        self.body.output_shape((shape[0], *self.size))  # ValueError unless groups are whole
         self.scores = Scores(features, classes)
 
     @property
@@ -99,7 +99,10 @@ def hidden_layers(
     hidden: Sequence[int],
     activation: Callable[[], LipschitzModule],
 ) -> tuple[list[LipschitzModule], int]:
-    """Convolutions and linear layers, each with an activation, for images of shape `place`; how many features."""
+    """Build convolutions and linear layers, each with an activation, for images of shape `place`.
+
+    Returns the layers and the number of features.
+    """
     layers: list[LipschitzModule] = []
     for channels, kernel, stride, padding in convolutions:
         layers += [Conv2d(place[0], channels, kernel, stride, padding), activation()]
@@ -112,7 +115,7 @@ def hidden_layers(
 
 
 def sized(name: str, width: float = 1.0) -> dict[str, Any]:
-    """The convolutions and hidden layers of a size by its name, all `width` times as wide; for `ReLUNet`."""
+    """Return the convolutions and hidden layers of the named size, `width` times as wide, as arguments of `ReLUNet`."""
     if name not in SIZES:
         raise ValueError(f"size = {name!r}: must be one of {', '.join(SIZES)}")
     if not 0 < width <= 64:
@@ -123,15 +126,16 @@ def sized(name: str, width: float = 1.0) -> dict[str, Any]:
 
 
 def depth_and_width(name: str, width: float = 1.0) -> list[int]:
-    """As many hidden layers as a size of `sized` has of either kind, each of 512 · width neurons: for networks that are
-    fully connected, such as those of distances.
+    """Return as many hidden layers as a size of `sized` has of either kind, each of 512 · width neurons.
+
+    They are for networks that are fully connected, such as those of distances.
     """
     size = sized(name, width)
     return [max(1, round(512 * width))] * (len(size["convolutions"]) + len(size["hidden"]))
 
 
 def check_layers(convolutions: object, hidden: object) -> None:
-    """Raise TypeError or ValueError for what cannot be layers: it may come from a file."""
+    """Raise TypeError or ValueError unless these arguments, which may come from a file, describe layers."""
     check_hidden(hidden, needed=False)
     four = isinstance(convolutions, Sequence) and all(isinstance(each, Sequence) for each in convolutions)
     if not isinstance(convolutions, Sequence) or not four:
@@ -146,7 +150,7 @@ def check_layers(convolutions: object, hidden: object) -> None:
 
 
 def check_hidden(hidden: object, needed: bool = True) -> None:
-    """Raise TypeError or ValueError for what cannot be fully connected hidden layers: it may come from a file."""
+    """Raise TypeError or ValueError unless `hidden`, which may come from a file, describes fully connected layers."""
     if not isinstance(hidden, Sequence) or not all(type(each) is int for each in hidden):
         raise TypeError(f"hidden must be a list of whole numbers such as [512, 512], got {hidden!r:.60}")
     if needed and not hidden:
@@ -160,7 +164,7 @@ class AdderNet(PixelNet):
 
     shape: (C, H, W) of the images; classes: how many logits; mean, std: see `Normalize`; hidden: neurons of each hidden
     layer; norm: 1, as in AdderNets, or 2; crop: the side of the centre crop, if any. A layer of I inputs may stretch
-    changes of the pixels by I^(1/norm): nothing is certified at a radius of any use.
+    changes of the pixels by I^(1/norm), so nothing is certified at a useful radius.
     """
 
     def __init__(
@@ -193,9 +197,9 @@ class SortNet(PixelNet):
 
     shape: (C, H, W) of the images; classes: how many logits; mean, std: see `Normalize`; hidden: neurons of each hidden
     layer; keep, terms: see `SortLinear`; identity_init: see `DistNet`; crop: the side of the centre crop, if any. The
-    pixels are not dropped in training, so that the first layer is one of plain distances, as the authors' is. With the
-    identity to start with, a layer of few neurons that loses one of them jumps by 10, and learns less: the default is
-    to start without it.
+    pixels are not dropped in training, so the first layer is one of plain distances, as in the authors' network. With
+    identity_init, a layer of few neurons jumps by 10 when one of them is dropped, and learns less: the default is
+    False.
     """
 
     def __init__(
@@ -230,7 +234,7 @@ class SortNet(PixelNet):
         return self.last
 
     def dropped(self, x: Tensor, p: float, generator: torch.Generator) -> Tensor:
-        """The logits (B, classes) while hidden neurons are dropped at random, with ℓp distances: see `SortLinear`."""
+        """Compute the logits (B, classes) with dropout of hidden neurons and ℓp distances, see `SortLinear.dropped`."""
         self.check_images(x)
         for layer in self.body:
             x = layer.dropped(x, p, generator) if isinstance(layer, SortLinear) else layer(x, p)

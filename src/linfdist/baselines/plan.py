@@ -1,4 +1,4 @@
-"""When a training does what: a pure function of the step."""
+"""The schedule of a training: its settings are a pure function of the step."""
 
 import hashlib
 import math
@@ -16,8 +16,8 @@ from ..eps import Eps, parse_eps
 class Stage:
     """The settings of one step.
 
-    share: how much of the ramp is over, from 0 to 1; target: eps after the ramp; done: the share of the training after
-    the warm-up that is over.
+    share: the completed share of the ramp, from 0 to 1; target: eps after the ramp; done: the completed share of the
+    training after the warm-up.
     """
 
     epoch: float
@@ -32,19 +32,19 @@ class Stage:
     done: float = 0.0
 
     def generator(self, stream: str) -> torch.Generator:
-        """For what is drawn at random in this step: determined by the seed, the step and the name of the stream."""
+        """Return the random generator of a stream in this step: the seed, the step and the stream determine it."""
         digest = hashlib.sha256(f"{self.seed}/{stream}/{self.step}".encode()).digest()
         return torch.Generator().manual_seed(int.from_bytes(digest[:4], "little"))
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A training of so many epochs: natural for `warm_up` of them, then growing to `eps` over `ramp` epochs.
+    """A training of `epochs` epochs: natural for `warm_up` of them, then the radius grows to `eps` over `ramp` epochs.
 
     eps: radius trained for, on the 0–1 intensity scale; often more than the one to certify. kappa: weight of the
     natural loss, before and after the ramp. beta: weight of the linear bounds against intervals, before and after the
-    ramp (CROWN-IBP). lr: of Adam, constant until the end of the ramp, then falling to 0 like a cosine. clip: largest
-    norm of the gradient. Methods read what they have a use for.
+    ramp (CROWN-IBP). lr: learning rate of Adam, constant until the end of the ramp, then falling to 0 like a cosine.
+    clip: largest norm of the gradient. Methods read the values that they need.
     """
 
     eps: Eps
@@ -86,7 +86,7 @@ class Plan:
             )
 
     def at(self, step: int, steps_per_epoch: int) -> Stage:
-        """The settings of step number `step` = 0, 1, 2, …"""
+        """Return the settings of step number `step` = 0, 1, 2, …"""
         epoch, eps = step / steps_per_epoch, float(parse_eps(self.eps))
         share = _clip((epoch - self.warm_up) / self.ramp) if self.ramp else float(epoch >= self.warm_up)
         after = self.warm_up + self.ramp

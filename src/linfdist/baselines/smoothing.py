@@ -1,8 +1,9 @@
-"""Randomised smoothing (Cohen et al., 2019) in ℓ∞: claims that hold with high probability, and are no proofs.
+"""Randomised smoothing (Cohen et al., 2019) in ℓ∞: claims that hold with high probability, but are not proofs.
 
-The smoothed classifier says of x what the network says most often of x + noise, noise normal with deviation σ in each
-pixel. If it says so with probability at least p > 1/2, it does in the whole ℓ2 ball of radius σ Φ⁻¹(p). The ℓ∞ ball of
-radius ε in d pixels reaches as far as ε √d in ℓ2: that is the dimension's price.
+The smoothed classifier predicts for x the class that the network predicts most often for x + noise; the noise is normal
+with standard deviation σ in each pixel. If that class has probability at least p > 1/2, the prediction is the same in
+the whole ℓ2 ball of radius σ Φ⁻¹(p). The ℓ∞ ball of radius ε in d pixels reaches as far as ε √d in ℓ2: that is the
+price of the dimension.
 """
 
 import hashlib
@@ -24,16 +25,17 @@ ABSTAINED = -1
 
 @dataclass(frozen=True)
 class StatisticalClaim:
-    """What was claimed of a smoothed classifier, image by image, from samples: each claim may be wrong.
+    """Claims about a smoothed classifier, image by image, from samples: each claim may be wrong.
 
-    It is not a certificate: of each image on its own, the claim is wrong with probability at most `alpha` over the
-    noise that was drawn, if this was normal and independent, which numbers of a computer are but nearly. It is about
-    the smoothed classifier, not about the network, and on all of space, not on the computed values of one machine.
+    It is not a certificate. For each image on its own, the claim is wrong with probability at most `alpha` over the
+    noise that was drawn, if the noise was normal and independent, which a computer's numbers are only nearly. It is
+    about the smoothed classifier, not about the network, and on all of space, not on the computed values of one
+    machine.
 
     prediction: (B,) int64, or `ABSTAINED` where the samples show no majority. radius: (B,) float64, of the ℓ∞ ball in
-    which the claim is that the prediction is the same; 0 where there is none. claimed: (B,) bool: whether that is
-    claimed at eps, and the prediction is the label if labels were given. sigma: of the noise; samples: how many images
-    with noise each claim rests on.
+    which the prediction is claimed to be the same; 0 where nothing is claimed. claimed: (B,) bool: whether that is
+    claimed at eps, and the prediction is the label if labels were given. sigma: standard deviation of the noise;
+    samples: how many noisy images each claim rests on.
     """
 
     prediction: Tensor
@@ -46,11 +48,11 @@ class StatisticalClaim:
 
     @property
     def abstained(self) -> Tensor:
-        """(B,) bool: where nothing is predicted."""
+        """(B,) bool: True where nothing is predicted."""
         return self.prediction == ABSTAINED
 
     def summary(self) -> str:
-        """Say in one line how many images there are claims for, and how sure these are."""
+        """Return one line that says how many images have a claim, and how sure the claims are."""
         return (
             f"{len(self.prediction):,} images, {int(self.claimed.sum()):,} claimed at eps = {self.eps}, "
             f"{int(self.abstained.sum()):,} abstained; each claim is wrong with probability up to {self.alpha:.6g}"
@@ -72,9 +74,10 @@ def smoothed(
     """Claim, with probability 1 − alpha for each image, that the smoothed classifier is constant in its ℓ∞ ball.
 
     network: in eval mode, best trained with the same noise (`methods.Smoothing`). x: images (B, C, H, W) in [0, 1].
-    sigma: deviation of the noise, in pixels. guesses: images with noise that the class is chosen by; `samples` others
-    then bound its probability from below (Clopper & Pearson). y: (B,) labels, if only those shall count as claimed.
-    The noise follows from the seed and the image's place in the batch: give parts of a data set different seeds.
+    sigma: standard deviation of the noise, on the 0–1 intensity scale. guesses: how many noisy images choose the class;
+    `samples` others then bound its probability from below (Clopper & Pearson). y: (B,) labels; if given, only correct
+    predictions count as claimed. The noise follows from the seed and the image's place in the batch: give parts of a
+    data set different seeds.
     """
     if network.training:
         raise ValueError("a network in training mode cannot be smoothed: call .eval() first")
@@ -102,7 +105,7 @@ def smoothed(
 
 
 def votes(network: PixelNet, image: Tensor, sigma: float, count: int, generator: torch.Generator) -> Tensor:
-    """How often each class wins, of so many copies of an image (C, H, W) with noise: (classes,)."""
+    """Count how often each class wins on `count` noisy copies of an image (C, H, W): (classes,)."""
     total = torch.zeros(network.classes, dtype=torch.int64)
     for start in range(0, count, ROWS):
         noise = torch.randn(min(ROWS, count - start), *image.shape, generator=generator).to(image)
@@ -113,7 +116,7 @@ def votes(network: PixelNet, image: Tensor, sigma: float, count: int, generator:
 
 
 def radius_of(probability: float, sigma: float) -> float:
-    """σ Φ⁻¹(p), a little less than that; 0 for p <= 1/2. Φ⁻¹ is known to about 1e-15, and 2^-30 is taken off."""
+    """Return slightly less than σ Φ⁻¹(p), or 0 for p <= 1/2. Φ⁻¹ is known to about 1e-15, and 2^-30 is taken off."""
     return sigma * NormalDist().inv_cdf(probability) * (1 - 2.0**-30) if probability > 0.5 else 0.0
 
 
@@ -123,10 +126,11 @@ SMALL, LARGE = 2.0**-400, 2.0**400
 
 @cache
 def lower_bound(successes: int, trials: int, alpha: float) -> float:
-    """A p such that so many successes, or more, in independent trials of probability p have probability <= alpha; or 0.
+    """Bound the probability of a success from below, given the successes in independent trials (Clopper & Pearson).
 
-    If the probability of a success is q, then q >= lower_bound(…) with probability at least 1 − alpha over the trials.
-    The largest such multiple of 2^-20, or, rarely, one of the next below: what is returned has passed `at_most`.
+    Returns a p such that so many successes, or more, in independent trials of probability p have probability <= alpha;
+    or 0. If the probability of a success is q, then q >= lower_bound(…) with probability at least 1 − alpha over the
+    trials. The result is the largest such multiple of 2^-20 or, rarely, one of the next below: it has passed `at_most`.
     """
     if not 0 <= successes <= trials or trials < 1:
         raise ValueError(f"successes = {successes!r} of trials = {trials!r}: need at least one trial")
@@ -143,11 +147,11 @@ def lower_bound(successes: int, trials: int, alpha: float) -> float:
 
 
 def at_most(successes: int, trials: int, p: float, alpha: float) -> bool:
-    """Whether `successes` or more of independent trials of probability p surely have probability <= alpha.
+    """Return whether `successes` or more of independent trials of probability p surely have probability <= alpha.
 
     The tail is its first term, C(n, k) p^k (1 − p)^(n − k), times 1 + r₁ + r₁ r₂ + …, with quotients r of one term and
-    the one before it. All numbers are positive, so each rounding costs 2^-53 of the result: three for each factor of
-    the first term, and six for each quotient, so that sixteen for each trial outweigh them.
+    the one before it. All numbers are positive, so each rounding costs 2^-53 of the result. There are three roundings
+    for each factor of the first term and six for each quotient, so that sixteen for each trial outweigh them.
     """
     n, k = trials, successes
     if k == 0 or p >= 1:
@@ -171,7 +175,7 @@ def at_most(successes: int, trials: int, p: float, alpha: float) -> bool:
         term *= (n - j) / (j + 1) * odds
         total += term
         if term < total * 2.0**-80 and (n - j) / (j + 1) * odds < 0.5:
-            total += term  # all that follows is less than this one
+            total += term  # the sum of all later terms is less than this one
             break
     errors = Fraction(16 * (n + 16), 2**53)
     tail = Fraction(first) * Fraction(2) ** scale * Fraction(total) * (1 + errors)

@@ -1,4 +1,4 @@
-"""Layers of sorted sums of distances (Zhang et al., NeurIPS 2022), which ℓ∞-dist layers are a special case of."""
+"""Layers of sorted sums of distances (Zhang et al., NeurIPS 2022); ℓ∞-dist layers are a special case."""
 
 import math
 from fractions import Fraction
@@ -14,17 +14,17 @@ from ..nn.rounding import FLUSHED, gamma, widened
 from ..ops.dist import dist
 from .sorted_sum import geometric, sorted_sum, sorted_sum_box
 
-TERMS = 10  # of a sum: what follows weighs (1 − q)^10
-SAME = 32  # images that lose the same inputs in training: if each lost its own, each would need its own weights
-LEAST = 2.0**-60  # of the weights of a sum, so that products with them are as harmless as sums
+TERMS = 10  # of a sum: all later terms together weigh (1 − q)^10
+SAME = 32  # images that share a dropout mask in training: with a mask each, each would need its own weights
+LEAST = 2.0**-60  # least weight of a sum, so that products with weights are as harmless as sums
 
 
 class SortLinear(LipschitzModule):
     """y[k] = Σ_j c[j] · (the j-th largest of |x[i] − w[k, i]|) (+ b[k]), with the weights c of `geometric`.
 
     x (B, in_features) -> (B, out_features). All c are positive and their sum is at most 1, so the layer is 1-Lipschitz
-    in ℓ∞: each of the sorted distances is. keep is q of `geometric`; terms: how many distances are summed up, and the
-    network that is certified is the one with so many. At q = 1 this is a `DistLinear`, and a layer starts as one does.
+    in ℓ∞: each of the sorted distances is. keep: the q of `geometric`; terms: how many distances are summed up, in the
+    certified network too. At q = 1 this is a `DistLinear`; at any q it is initialised like one.
     """
 
     absorbs_flushes = True
@@ -58,15 +58,15 @@ class SortLinear(LipschitzModule):
         return round_up(sum(map(Fraction, self.shares), Fraction(0)))
 
     def forward(self, x: Tensor, p: float | Tensor = math.inf) -> Tensor:
-        """At a finite p the ℓp distance to all inputs: attacks take gradients of it."""
+        """Return the sorted sums, or at a finite p the ℓp distances over all inputs, whose gradients attacks use."""
         y = sorted_sum(x, self.weight, self.shares) if float(p) == math.inf else dist(x, self.weight, p)
         return y if self.bias is None else y + self.bias
 
     def dropped(self, x: Tensor, p: float, generator: torch.Generator) -> Tensor:
-        """The ℓp distance in inputs of which each is kept with probability q. It is what training differentiates.
+        """Compute ℓp distances with dropout: each input is kept with probability q. Training differentiates this.
 
         The j-th largest distance is the largest that is kept with probability q (1 − q)^(j − 1): at p = inf the
-        expectation is the layer itself, but for the terms that it leaves out.
+        expectation is the layer itself, except for the terms that the layer leaves out.
         """
         parts = []
         for few in x.split(SAME):
@@ -76,10 +76,10 @@ class SortLinear(LipschitzModule):
         return y if self.bias is None else y + self.bias
 
     def forward_box(self, box: Box) -> Box:
-        """Tight for each neuron, but for a slack.
+        """Bound each neuron tightly, except for a slack.
 
         An executed output has a relative error of at most K + 3 roundings, and so has each bound here, besides what
-        underflows; inputs outside of the box by so much as flushing may cost move an output by no more than that.
+        underflows. Inputs that lie outside the box by what flushing may cost move an output by no more than that.
         """
         precision = torch.finfo(box.lower.dtype)
         near, far = (side.double() for side in sorted_sum_box(box, self.weight, self.shares))
@@ -92,7 +92,7 @@ class SortLinear(LipschitzModule):
         return (*shape[:-1], len(self.weight))
 
     def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
-        """One subtraction, then K products and sums, and a bias; what underflows is less than another rounding."""
+        """Count a subtraction, K products and sums, and a bias; what underflows is less than another rounding."""
         steep = max(Fraction(1), sum(map(Fraction, self.shares), Fraction(0)))
         reach = max(distance_rounding(self.weight, self.bias, size, unit).size, Fraction(1)) * steep
         error = (len(self.shares) + 3) * unit * reach

@@ -13,15 +13,15 @@ from torch.autograd.function import once_differentiable
 from ..eps import round_down
 from ..nn import Box
 
-TILE = 1 << 13  # pairs of a sample and a neuron at a time: their largest distances stay in the cache
-AT_ONCE = 16  # inputs that the gradient looks at together
+TILE = 1 << 13  # pairs of a sample and a neuron per tile, whose largest distances stay in the cache
+AT_ONCE = 16  # inputs that the backward pass handles together
 
 
 def geometric(keep: float, terms: int) -> tuple[float, ...]:
-    """The weights c[k] = q (1 − q)^(k−1) / (1 − (1 − q)^K) for k = 1, …, K: floats of 24 bits whose sum is at most 1.
+    """Return the weights c[k] = q (1 − q)^(k−1) / (1 − (1 − q)^K) for k = 1, …, K, whose sum is at most 1.
 
     They are those of the expectation of the largest distance while each input is kept with probability q = keep, cut
-    off after K = terms. Rounded down, each of them is exact in float32 and float64.
+    off after K = terms. They are rounded down to floats of 24 bits, so each is exact in float32 and float64.
     """
     kept = Fraction(keep)
     whole = 1 - (1 - kept) ** terms  # exact: differences of floats near 1 would lose all digits of a small q
@@ -30,18 +30,18 @@ def geometric(keep: float, terms: int) -> tuple[float, ...]:
 
 
 def sorted_sum(x: Tensor, w: Tensor, shares: Sequence[float]) -> Tensor:
-    """y[b, o] = Σ_k shares[k] · (the k-th largest of |x[b, i] − w[o, i]| over i). x (B, I), w (O, I) -> (B, O).
+    """Return y[b, o] = Σ_k shares[k] · (the k-th largest of |x[b, i] − w[o, i]| over i): (B, O). x (B, I), w (O, I).
 
-    Where there are fewer inputs than shares, the missing distances count 0. Gradient: shares[k] sign(x − w) at the k-th
-    largest; inputs that tie get the mean of their shares; no second derivative. Never more than some tiles of memory,
-    but for the K distances of each y while gradients are wanted. NaN propagates.
+    If there are fewer inputs than shares, the missing distances count 0. The gradient is shares[k] sign(x − w) at the
+    k-th largest; inputs that tie get the mean of their shares; there is no second derivative. Memory is limited to some
+    tiles, plus the K distances of each y if gradients are needed. NaN propagates.
     """
     y: Tensor = SortedSum.apply(x, w, tuple(shares))
     return y
 
 
 class SortedSum(Function):
-    """Keeps the largest distances of each pair of a sample and a neuron for the gradient."""
+    """`sorted_sum` for autograd: it saves the largest distances of each pair of a sample and a neuron."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, w: Tensor, shares: tuple[float, ...]) -> Tensor:
@@ -66,12 +66,12 @@ class SortedSum(Function):
                 part = slice(i0, i0 + AT_ONCE)
                 apart = few[:, None, part] - w[:, part]  # (b, O, i)
                 size = apart.abs()
-                counts = size >= largest[-1, :, :, None]  # true of the K largest distances of a pair, and of their ties
+                counts = size >= largest[-1, :, :, None]  # True for the K largest distances of a pair, and their ties
                 row, neuron, i = counts.nonzero().unbind(1)
                 ranks = size[row, neuron, i] == largest[:, row, neuron]  # (K, n)
                 share = (ranks * shares).sum(0) / ranks.sum(0).clamp_(min=1)
                 push = share * apart[row, neuron, i].sign() * up[row, neuron]
-                # On a CPU one after another, so in a fixed order.
+                # On a CPU, index_add_ adds one after another, so in a fixed order.
                 dx.index_add_(0, (first + row) * inputs + i0 + i, push)
                 dw.index_add_(0, neuron * inputs + i0 + i, push, alpha=-1)
             first += len(few)
@@ -79,8 +79,9 @@ class SortedSum(Function):
 
 
 def sorted_sum_box(box: Box, w: Tensor, shares: Sequence[float]) -> Box:
-    """The smallest and the largest `sorted_sum` over a box (B, I), as computed: the k-th largest distance can only grow
-    while each of the distances does, and so can the sum, as no share is negative.
+    """Return the smallest and the largest `sorted_sum` over a box (B, I), as computed.
+
+    The k-th largest distance is monotone in each of the distances, and so is the sum, as no share is negative.
     """
     lower, upper = [], []
     for low, high in zip(_tiles(box.lower, w), _tiles(box.upper, w), strict=True):
@@ -98,12 +99,12 @@ def _rows(w: Tensor) -> int:
 
 
 def _tiles(x: Tensor, w: Tensor) -> Iterator[Tensor]:
-    """The samples (B, I), a few at a time; none if there are none."""
+    """Yield the samples (B, I), a few at a time; nothing if B = 0."""
     return (few for few in x.split(_rows(w)) if len(few))
 
 
 def _largest(x: Tensor, w: Tensor, count: int, term: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    """The `count` largest of term(x[..., i], w[o, i]) >= 0 over i, in order: (count, b, O). x (..., b, I).
+    """Return the `count` largest of term(x[..., i], w[o, i]) >= 0 over i, in order: (count, b, O). x (..., b, I).
 
     A number v that enters the sorted list t takes its place by t[k] <- median of t[k], v and t[k−1].
     """
@@ -117,7 +118,7 @@ def _largest(x: Tensor, w: Tensor, count: int, term: Callable[[Tensor, Tensor], 
 
 
 def _weigh(largest: Tensor, shares: Sequence[float]) -> Tensor:
-    """Σ shares[k] · largest[k]: (b, O). Products and sums one after another, so that no order is left open."""
+    """Return Σ shares[k] · largest[k]: (b, O). Products are added one after another, so that the order is fixed."""
     y = largest[0] * shares[0]
     for each, share in zip(largest[1:], shares[1:], strict=True):
         y = y + each * share

@@ -1,4 +1,4 @@
-"""Training of conventional networks, in memory: what all methods share."""
+"""Training of conventional networks, in memory: the loop that all methods share."""
 
 import math
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from .plan import Plan
 
 @dataclass(frozen=True)
 class Epoch:
-    """How a training is at the end of an epoch. loss and accuracy (percent): means over the epoch."""
+    """The state of a training at the end of an epoch. loss and accuracy (percent): means over the epoch."""
 
     epoch: float
     loss: float
@@ -35,9 +35,9 @@ def train(
 ) -> PixelNet:
     """Train a network on images (N, C, H, W), uint8 or float32 in [0, 1], with labels (N,); return it in eval mode.
 
-    method: a name of `METHODS`, or a `Method`. callback: is called after each epoch; what it raises ends the training.
-    Order, augmentation and whatever a method draws follow from the plan's seed and the step; torch's own generator is
-    left as it was. `Diverged` if the loss is no longer finite.
+    method: a name of `METHODS`, or a `Method`. callback: called after each epoch; an exception that it raises ends the
+    training. The plan's seed and the step determine the order, the augmentation and whatever a method draws; torch's
+    own generator is left as it was. Raises `Diverged` if the loss is no longer finite.
     """
     if isinstance(method, str):
         if method not in METHODS:

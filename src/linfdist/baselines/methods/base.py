@@ -17,26 +17,28 @@ Settings = tuple[Mapping[str, Any], ...]
 
 
 def at_half_width(settings: Settings) -> Settings:
-    """The same settings with networks of half the width, for methods whose steps cost ten times those of IBP and more:
-    in the time that others have, they would hardly see each image once.
+    """Return the same settings with networks of half the width.
+
+    They are for methods whose steps cost ten times those of IBP or more: in the time that other methods have, these
+    would hardly see each image once.
     """
     return tuple({**each, "width": 0.5} for each in settings)
 
 
 class Method(ABC):
-    """(network, pixels, labels, stage) -> (loss, logits of the images as they are).
+    """A training method: (network, pixels, labels, stage) -> (loss, logits of the unperturbed images).
 
-    title: what tables call it. source: the work it comes from. certified_by: the methods of `certify` that may prove
-    something of its networks; of several, the best one for each image counts. settings: what `linfdist compare` tries,
-    the first one if it tries one only: arguments of the method, of `plan` and of `network`, by name. adam:
-    settings of the optimiser, where they are not torch's own. kind: the class of the networks that it trains.
-    readout_needs, layers_need: the bounds of the readout and of each layer that its loss is made of.
+    title: its name in tables. source: the work it comes from. certified_by: the methods of `certify` that may certify
+    its networks; if there are several, the best one for each image counts. settings: what `linfdist compare` tries, or
+    only the first one if it tries one: arguments of the method, of `plan` and of `network`, by name. adam: settings of
+    the optimiser that differ from torch's own. kind: the class of the networks that it trains. readout_needs,
+    layers_need: the bounds of the readout and of each layer that its loss uses.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     source: ClassVar[str]
-    certified_by: ClassVar[tuple[str, ...]] = ("crown",)  # which tries intervals and CROWN-IBP before
+    certified_by: ClassVar[tuple[str, ...]] = ("crown",)  # tries intervals and CROWN-IBP first
     settings: ClassVar[Settings] = ({"lr": 1e-3}, {"lr": 2e-3}, {"lr": 5e-4})
     adam: ClassVar[Mapping[str, Any]] = {}
     kind: ClassVar[Callable[..., PixelNet]] = ReLUNet
@@ -48,10 +50,10 @@ class Method(ABC):
         """Return the loss of pixels x (B, C, H, W) and labels y (B,), and the logits (B, classes)."""
 
     def start(self, network: PixelNet, stage: Stage) -> list[Parameter]:
-        """Be ready for a training of this network, which starts at this stage; whatever was learned before is gone.
+        """Prepare to train this network from this stage on, and forget whatever was learned before.
 
-        Return parameters of the method's own, which are trained along with those of the network. TypeError if the
-        network has not the bounds that the loss is made of: better now than after the warm-up.
+        Returns the method's own parameters, which are trained along with those of the network. Raises TypeError if the
+        network lacks bounds that the loss uses: better now than after the warm-up.
         """
         parts: list[tuple[Contract, Handlers[..., Any] | None]] = [(network.readout, self.readout_needs)]
         parts += [(layer, self.layers_need) for layer in network.body]
@@ -65,7 +67,7 @@ class Method(ABC):
         return []
 
     def after_step(self, network: PixelNet) -> None:  # noqa: B027 (most methods have nothing to do)
-        """Bring the weights back to where the method wants them, after each step of the optimiser."""
+        """Project the weights to the set that the method allows, after each step of the optimiser."""
 
     def network(
         self,
@@ -76,18 +78,18 @@ class Method(ABC):
         size: str = "small",
         width: float = 1.0,
     ) -> PixelNet:
-        """A fresh network of the kind that the method trains: `size` and `width` are those of `sized`."""
+        """Create a new network of the kind that the method trains; `size` and `width` are those of `sized`."""
         return self.kind(shape, classes, mean, std, **self.layers(size, width))
 
     def layers(self, size: str, width: float) -> dict[str, Any]:
-        """What the network is made of, besides images and classes: arguments of its class, by name."""
+        """Return the arguments of the network's class, by name, other than those of the images and classes."""
         return sized(size, width)
 
     def plan(self, eps: Eps, epochs: float, reach: float = 1.0, **changes: Any) -> Plan:
-        """The plan of the cited works, scaled to so many epochs: natural for a twentieth, then growing for a half.
+        """Return the plan of the cited works, scaled to `epochs`: a warm-up of a twentieth, then a ramp of a half.
 
-        reach: how many times eps is trained for. changes: other values of the plan. Batches are small: in short
-        trainings, the number of updates is what is scarce.
+        reach: the radius to train for, in units of eps. changes: other values of the plan. Batches are small, because a
+        short training has few updates.
         """
         values = {"warm_up": epochs / 20, "ramp": epochs / 2, "lr": 1e-3, "batch_size": 128, **changes}
         return Plan(min(1.0, reach * float(parse_eps(eps))), epochs, **values)

@@ -1,4 +1,4 @@
-"""Training on intervals (IBP) and on what refines or replaces them in part."""
+"""Training on intervals (IBP), and methods that refine or partly replace them."""
 
 from dataclasses import replace
 from typing import ClassVar
@@ -37,15 +37,15 @@ class IBP(Method):
         return stage.kappa * natural + (1 - stage.kappa) * self.worst(network, x, y, stage), z
 
     def worst(self, network: PixelNet, x: Tensor, y: Tensor, stage: Stage) -> Tensor:
-        """An upper bound of the cross-entropy over the balls, averaged over the batch."""
+        """Bound the cross-entropy over the balls from above, averaged over the batch."""
         return cross_entropy(-Bounds(network, x, stage.eps).interval_margins(y), y)
 
 
 class SABR(IBP):
     """IBP over the box of radius λε around an image that PGD has found within (1 − λ) ε, so that it is in the ball.
 
-    `share` is λ: 1 is IBP, and near 0 it is adversarial training. The box leaves out most of the ball, so that this is
-    no bound of the worst case: networks become easier to train, and are certified by linear bounds, or not at all.
+    `share` is λ: 1 is IBP, and near 0 it is adversarial training. The box leaves out most of the ball, so the loss does
+    not bound the worst case: networks become easier to train, and are certified by linear bounds, or not at all.
     """
 
     name = "sabr"
@@ -67,13 +67,13 @@ class SABR(IBP):
         return cross_entropy(-Bounds(network, centre, self.share * stage.eps).interval_margins(y), y)
 
     def centre(self, network: PixelNet, x: Tensor, y: Tensor, stage: Stage) -> Tensor:
-        """The middle of each box."""
+        """Find the middle of each box by PGD."""
         reach = (1 - self.share) * stage.eps
         return self.attack.attacked(network, x, y, replace(stage, eps=reach)) if reach > 0 else x
 
 
 class MTLIBP(IBP):
-    """(1 − α) · cross-entropy of what PGD finds + α · that of the worst case by intervals.
+    """(1 − α) · cross-entropy of the images that PGD finds + α · that of the worst case by intervals.
 
     `share` is α: 1 is IBP, and 0 is adversarial training.
     """
@@ -116,7 +116,7 @@ class CrownIBP(IBP):
 
 
 class FusedCrownIBP(IBP):
-    """CROWN-IBP with loss fusion (Xu et al., 2020): one linear form for each image, and not one for each class.
+    """CROWN-IBP with loss fusion (Xu et al., 2020): one linear form for each image, instead of one for each class.
 
     The loss is log Σ exp(z[j] − z[y]). Over the intervals [l, u] of these differences, exp lies below its chords, so
     the sum is at most one linear form of the logits, which is pulled back to the pixels.
@@ -150,7 +150,7 @@ class DiffAI(IBP):
     """IBP whose worst case is β · that of hybrid zonotopes + (1 − β) · that of intervals, a mix of two domains.
 
     While ε grows, so does the share of the ball that is bounded: the rest of ε moves its centre at random (inclusion
-    sampling, 2019). `terms` pixels of each image, drawn at random, have error terms (stochastic correlation); all other
+    sampling, 2019). `terms` pixels of each image, drawn at random, have generators (stochastic correlation); all other
     pixels, and whatever the ReLUs add, are intervals.
     """
 

@@ -19,10 +19,10 @@ GROUP = 2  # MaxMin
 
 
 class GroupSortHinge(Method):
-    """Σ max(0, θ − z[y] + z[j]) over the other classes j, with the θ that a radius of `stretch` · ε takes.
+    """Σ max(0, θ − z[y] + z[j]) over the other classes j, with the θ that a radius of `stretch` · ε requires.
 
-    After each step, each neuron's weights are projected to an ℓ1 norm of at most 1, as in the cited work: weights stay
-    what the network computes with, where a normalised parametrisation would make files depend on how it rounds.
+    After each step, each neuron's weights are projected to an ℓ1 norm of at most 1, as in the cited work. So files hold
+    the weights that the network computes with; with a normalised parametrisation they would depend on its rounding.
     """
 
     name = "group-sort"
@@ -54,7 +54,7 @@ class GroupSortHinge(Method):
                 project_rows(parameter)
 
     def layers(self, size: str, width: float) -> dict[str, Any]:
-        """Numbers of neurons are rounded up to whole groups."""
+        """Round the numbers of neurons of `sized` up to whole groups."""
         layers = sized(size, width)
         convolutions = [[_whole(channels), *rest] for channels, *rest in layers["convolutions"]]
         return {"convolutions": convolutions, "hidden": [_whole(each) for each in layers["hidden"]], "group": GROUP}
@@ -67,9 +67,9 @@ def _whole(count: int) -> int:
 class Sort(Method):
     """The clipped hinge at twice the plan's ε + λ · cross-entropy of s · z, s learned; p and λ move with the ramp.
 
-    The loss is that of ℓ∞-dist nets (Zhang et al., ICLR 2022), taken of networks that lose part of their neurons at
-    random. keep: the part of the inputs of a layer that is kept; p: of the distances, during the warm-up and at the end
-    of the ramp, after which it is infinite; ce: λ, at the same times.
+    The loss is that of ℓ∞-dist nets (Zhang et al., ICLR 2022), with dropout of neurons. keep: the probability that an
+    input of a layer is kept; p: the p of the distances, during the warm-up and at the end of the ramp, after which it
+    is infinite; ce: λ, at the same times.
     """
 
     name = "sortnet"
@@ -95,7 +95,7 @@ class Sort(Method):
         return [*super().start(network, stage), self.scale]
 
     def __call__(self, network: PixelNet, x: Tensor, y: Tensor, stage: Stage) -> tuple[Tensor, Tensor]:
-        network = cast(SortNet, network)  # as `start` has seen to
+        network = cast(SortNet, network)  # checked by `start`
         (p0, p1), (ce0, ce1) = self.p, self.ce
         p = p0 * (p1 / p0) ** stage.share if stage.share < 1 else math.inf
         z = network.dropped(x, p, stage.generator("dropout"))
@@ -105,5 +105,5 @@ class Sort(Method):
         return loss, z
 
     def layers(self, size: str, width: float) -> dict[str, Any]:
-        """As many hidden layers as `sized` has of either kind, each of 512 · width neurons."""
+        """Return as many hidden layers as `sized` has of either kind, each of 512 · width neurons."""
         return {"hidden": depth_and_width(size, width), "keep": self.keep}

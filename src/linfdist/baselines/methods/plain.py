@@ -1,4 +1,4 @@
-"""Training on images themselves: as they are, attacked, or with noise."""
+"""Training on single images instead of bounds: unperturbed, attacked, or with noise."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from .base import Method
 
 
 class Natural(Method):
-    """The cross-entropy of the images as they are."""
+    """The cross-entropy of the unperturbed images."""
 
     name = "natural"
     title = "Natural training"
@@ -41,7 +41,7 @@ class Adversarial(Method):
         return cross_entropy(z, y), z
 
     def attacked(self, network: PixelNet, x: Tensor, y: Tensor, stage: Stage) -> Tensor:
-        """Images of the ball, within [0, 1], on which the loss is large."""
+        """Find images of the ball, within [0, 1], on which the loss is large."""
         lower, upper = (x - stage.eps).clamp(min=0.0), (x + stage.eps).clamp(max=1.0)
         share = torch.rand(x.shape, generator=stage.generator("attack")).to(x)
         images = lower + share * (upper - lower)
@@ -54,9 +54,9 @@ class Adversarial(Method):
 
 
 class Smoothing(Method):
-    """The cross-entropy of images with normal noise of deviation `sigma` in each pixel.
+    """The cross-entropy of images with normal noise of standard deviation `sigma` in each pixel.
 
-    No bound of `certify` is meant for the smoothed classifier: `baselines.smoothed` makes statistical claims of it.
+    No bound of `certify` applies to the smoothed classifier: `baselines.smoothed` makes statistical claims about it.
     """
 
     name = "smoothing"
@@ -87,12 +87,12 @@ class Adder(Natural):
     norm = 1
 
     def layers(self, size: str, width: float) -> dict[str, Any]:
-        """As many hidden layers as `sized` has of either kind, each of 512 · width neurons."""
+        """Return as many hidden layers as `sized` has of either kind, each of 512 · width neurons."""
         return {"hidden": depth_and_width(size, width), "norm": self.norm}
 
 
 class Euclidean(Adder):
-    """The same with ℓ2 distances."""
+    """The cross-entropy of a network of ℓ2 distances."""
 
     name = "l2-dist"
     title = "ℓ2-dist net"

@@ -1,4 +1,4 @@
-"""Training on linear relaxations: dual bounds (CAP, PVT), and attacks between the layers (COLT)."""
+"""Training on linear relaxations: dual bounds (CAP, PVT), and latent attacks (COLT)."""
 
 from functools import partial
 
@@ -23,8 +23,8 @@ class CAP(Method):
     """The cross-entropy of the worst case that parallel lines around each ReLU allow for, and nothing else; ε grows.
 
     The margins are those of Fast-Lin: differences of logits, pulled back to the pixels. `draws`: how many random
-    projections estimate the boxes of the neurons; 0: no estimate, but the boxes themselves, at the cost of one linear
-    form for each neuron.
+    projections estimate the boxes of the neurons. With draws = 0 the boxes are computed, not estimated, at the cost of
+    one linear form for each neuron.
     """
 
     name = "cap"
@@ -45,16 +45,16 @@ class CAP(Method):
         return (self.worst(network, x, y, stage) if stage.eps > 0 else cross_entropy(z, y)), z
 
     def worst(self, network: PixelNet, x: Tensor, y: Tensor, stage: Stage) -> Tensor:
-        """The cross-entropy of the lowest margins over the balls, averaged over the batch."""
+        """Compute the cross-entropy of the lowest margins over the balls, averaged over the batch."""
         boxes = partial(by_parallel_lines, draws=self.draws, generator=stage.generator("projections"))
         return cross_entropy(-Bounds(network, x, stage.eps, boxes, parallel=True).linear_margins(y), y)
 
 
 def by_duals(forms: Forms, duals: Tensor, box: Box) -> Forms:
-    """Bound forms w of ReLUs by forms of their inputs, with any `duals` v (P, *shape) as weights.
+    """Bound forms w of ReLUs from below by forms of their inputs, with any `duals` v (P, *shape) as weights.
 
     w max(x, 0) >= v x + min (w max(x, 0) − v x), where the minimum over a box is attained at one of its ends, or at 0.
-    This is Lagrange's dual of the constraints y = max(x, 0); for linear layers, the best duals are the transpose.
+    This is the Lagrangian dual of the constraints y = max(x, 0); for linear layers, the best duals are the transpose.
     """
     lower, upper = (side[forms.row] for side in box)
     least = torch.minimum(_gap(forms.weight, duals, lower), _gap(forms.weight, duals, upper))
@@ -67,11 +67,11 @@ def _gap(weight: Tensor, duals: Tensor, x: Tensor) -> Tensor:
 
 
 class Verifier(nn.Module):
-    """Dual variables of one layer of ReLUs from its inputs z: v = a w, with slopes a of [0, 1].
+    """Predicts the dual variables of one layer of ReLUs from its inputs z: v = a w, with slopes a of [0, 1].
 
-    Slopes are u e^c / (u e^c − l) on a box from l < 0 to u > 0, with numbers c that two linear maps with a ReLU between
-    them find from the z of all channels at a place: one for positive weights w, another one for negative ones. They
-    start at 0, which gives the parallel lines of CAP. Outside of l < 0 < u the best v is known to be w or 0.
+    Slopes are u e^c / (u e^c − l) on a box from l < 0 to u > 0. Two linear maps with a ReLU between them compute c from
+    the z of all channels at a place: one c for positive weights w, another one for negative ones. All c start at 0,
+    which gives the parallel lines of CAP. Outside l < 0 < u the best v is known to be w or 0.
     """
 
     def __init__(self, channels: int, hidden: int, generator: torch.Generator) -> None:
@@ -82,7 +82,7 @@ class Verifier(nn.Module):
         self.outwards_bias = nn.Parameter(torch.zeros(2 * channels))
 
     def forward(self, forms: Forms, z: Tensor, box: Box) -> Tensor:
-        """The duals of forms (P, *shape) of ReLUs, for inputs z (b, *shape) with their bounds."""
+        """Return the duals of forms (P, *shape) of ReLUs, for inputs z (b, *shape) with their bounds."""
         inner = nn.functional.linear(z.movedim(1, -1), self.inwards, self.inwards_bias).relu()
         found = nn.functional.linear(inner, self.outwards, self.outwards_bias).movedim(-1, 1)
         positive, negative = (_slopes(each, box)[forms.row] for each in found.chunk(2, 1))
@@ -97,10 +97,10 @@ def _slopes(steeper: Tensor, box: Box) -> Tensor:
 
 
 class PVT(IBP):
-    """κ · cross-entropy + (1 − κ) · that of the worst case by the verifier's duals, both networks trained on it.
+    """κ · cross-entropy + (1 − κ) · that of the worst case by the verifier's duals; both networks are trained on it.
 
-    Boxes of neurons are intervals. `hidden`: hidden neurons of the verifier of each layer. The verifier is there for
-    training alone: whatever it has proposed, networks are certified by bounds of their own.
+    Boxes of neurons are intervals. `hidden`: hidden neurons of the verifier of each layer. The verifier serves training
+    alone: certificates do not use its duals.
     """
 
     name = "pvt"
@@ -127,7 +127,7 @@ class PVT(IBP):
         return cross_entropy(-self.margins(network, x, y, stage.eps), y)
 
     def margins(self, network: PixelNet, x: Tensor, y: Tensor, eps: float) -> Tensor:
-        """Lower bounds (B, classes) of z[y] − z[j], 0 at the label, by the duals that the verifier proposes."""
+        """Bound z[y] − z[j] from below (B, classes) by the duals that the verifier proposes; 0 at the label."""
         if any(map(nonlinear, network.body)) and not self.verifiers:
             raise RuntimeError("there is no verifier yet: call start(network, stage) first, as `train` does")
         bounds, inputs = Bounds(network, x, eps), [x]
@@ -141,19 +141,22 @@ class PVT(IBP):
         return lowest(forms, bounds.boxes[0]).view(len(y), -1)
 
 
-MIX = 0.3  # of a stage: how long the losses of the stage before are mixed in
-STEEPER = 1.5  # the weight of stability grows so much from stage to stage
-MORE = 1.05  # eps of the last stage
+MIX = 0.3  # share of a stage during which the loss of the stage before is mixed in
+STEEPER = 1.5  # factor by which the weight of stability grows from stage to stage
+MORE = 1.05  # eps of the last stage, in units of the target
 
 
 class COLT(Method):
-    """After the warm-up, the training has as many stages as there are bends. In stage k the layers up to the k-th bend
-    are frozen, PGD looks for the worst point of the zonotope there, and the layers above are trained on it; stage 0 is
-    adversarial training. At first the loss of the stage before is mixed in, and eps of stage 0 grows from 0.
+    """Adversarial training in the latent space, one nonlinear layer after another.
 
-    steps: of PGD. count: random combinations from which bounds of neurons are estimated. growth: each stage has so many
-    times the eps of the next one; the last has 1.05 · eps, and the plan's ramp has no effect. stable: weight of
-    Σ max(−l, 0) max(u, 0) over the bounds of the next neurons that bend. sparse: weight of Σ|w|.
+    After the warm-up, the training has as many stages as there are nonlinear layers. In stage k the layers up to the
+    k-th nonlinear one are frozen, PGD looks for the worst point of the zonotope there, and the layers above are trained
+    on it; stage 0 is adversarial training. At first the loss of the stage before is mixed in, and eps of stage 0 grows
+    from 0.
+
+    steps: of PGD. count: random combinations from which bounds of neurons are estimated. growth: the eps of a stage is
+    `growth` times that of the next one; the last has 1.05 · eps, and the plan's ramp has no effect. stable: weight of
+    Σ max(−l, 0) max(u, 0) over the bounds of the next nonlinear neurons. sparse: weight of Σ|w|.
     """
 
     name = "colt"
@@ -187,7 +190,7 @@ class COLT(Method):
         frozen, last, mix = self.place(network, stage)
         eps = min(1.0, MORE * self.growth ** (last - frozen) * stage.target)
         if frozen == 0:
-            eps *= mix  # all of a large eps at once ends in a network that gives every image the same class
+            eps *= mix  # a large eps from the start ends in a network that gives every image the same class
         latent = Latent(network, x, eps, self.count, stage.generator("latent"))
         for _ in range(frozen):
             latent.bend()
@@ -207,7 +210,10 @@ class COLT(Method):
 
     @staticmethod
     def place(network: PixelNet, stage: Stage) -> tuple[int, int, float]:
-        """How many bends are frozen, how many will be at last, and the weight of this stage against the one before."""
+        """Return how many nonlinear layers are frozen now and in the last stage, and the weight of this stage's loss.
+
+        The loss of the stage before has the rest of the weight.
+        """
         last = max(1, sum(map(nonlinear, network.body)) - 1)
         progress = stage.done * (last + 1)
         frozen = min(int(progress), last)
