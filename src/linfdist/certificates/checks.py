@@ -146,7 +146,8 @@ def _tanh(dtype: torch.dtype, device: torch.device) -> bool:
     return bool((np.abs(wrong) <= allowed).all())
 
 
-COMPOSED = ("forward", "features", "features_box")  # what a network is, said once for all in `PixelNet`
+# What a network is, and how it reads images and names a class: said once for all in `PixelNet`.
+COMPOSED = ("forward", "features", "features_box", "from_bytes", "predict", "prover", "floats", "to_pixels", "nearest")
 CALLS = ("__call__", "_call_impl", "_wrapped_call_impl", "__getattribute__", "__getattr__")  # the way to `forward`
 
 

@@ -89,6 +89,8 @@ TOGETHER = 8  # boxes fill one vector, and cost as much as one box wherever each
 
 def prover_of(network: Network, method: str, own: bool = False) -> Proves:
     """Return what proves by a method: the network's own proofs, if it brings some, else those of its layers."""
+    if isinstance(network, PixelNet):  # never its own: what speaks for a float network is checked first
+        return Prover(network, method, own)
     return network.prover(method) or Prover(cast(PixelNet, network), method, own)
 
 

@@ -27,6 +27,7 @@ def test_by_name_and_by_path(zoo, monkeypatch, tmp_path):
     by_name, by_path = ld.load("digits-0.1", zoo), ld.load(zoo / "digits-0.1.safetensors")
     assert not by_name.training
     assert all(torch.equal(one, two) for one, two in zip(by_name.parameters(), by_path.parameters(), strict=True))
+    # Package registries refuse files of 100 MB.
     assert sum(tensor.numel() for tensor in by_name.parameters()) == card("digits-0.1", zoo).parameters
 
 
@@ -117,4 +118,4 @@ def test_every_network_of_the_package_can_be_trained_again(name):
 
 
 def test_all_networks_together_are_small():
-    assert sum(file(name).stat().st_size for name in package_zoo.names()) <= 80e6
+    assert sum(file(name).stat().st_size for name in package_zoo.names()) <= 90e6
