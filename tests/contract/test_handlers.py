@@ -1,5 +1,7 @@
 """Functions by exact class: what is registered is called, what is not is refused by name."""
 
+import math
+
 import pytest
 import torch
 
@@ -45,3 +47,20 @@ def test_a_foreign_layer_gets_its_bounds_by_registering_them():
         with pytest.raises(TypeError, match=r"linfdist.bounds.\w+.register"):
             ld.certify(net, torch.rand(2, 1, 5, 5), "0.1", method=method)
     assert not any(layer in pull_back for layer in list(net.body)[2:])
+
+
+def test_margins_without_a_lipschitz_constant_are_registered():
+    """The default margins take the error off logits; without a constant it speaks of features."""
+
+    class Steep(ld.nn.Readout):
+        classes = 2
+        lipschitz = None
+
+        def forward(self, x, p=math.inf):
+            return x
+
+        def forward_box(self, box):
+            return box
+
+    with pytest.raises(TypeError, match="Steep has no bounds of its logits that hold without a Lipschitz constant"):
+        ld.bounds.margins(Steep())

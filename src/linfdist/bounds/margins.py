@@ -54,7 +54,7 @@ def known(apart: Tensor, best: Tensor) -> Tensor:
 def _from_logits(readout: Readout) -> BoundsMargins:
     if readout.lipschitz is None:  # then `off` speaks of features, and only the readout knows what they do to logits
         raise TypeError(
-            f"a {type(readout).__name__} has no Lipschitz constant, so its margins need bounds of their own: register "
+            f"a {type(readout).__name__} has no bounds of its logits that hold without a Lipschitz constant: register "
             "a function for it with linfdist.bounds.margins.register"
         )
     return lambda box, best, off: margins_of(readout.forward_box(box), best, off)
