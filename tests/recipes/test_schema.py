@@ -45,6 +45,10 @@ def test_every_field_says_what_it_means():
 def test_fractions_are_exact():
     assert Recipe.model_validate(HINGE | {"threshold": "80/255"}).fraction("threshold") == Fraction(80, 255)
     assert Recipe.model_validate(IBP).fraction("eps_train") == Fraction(7, 20)
+    multiple = Recipe.model_validate(HINGE | {"threshold": "2.5 eps"})
+    assert multiple.fraction("threshold") == Fraction(3, 4)
+    assert multiple.override({"eps": "8/255"}).fraction("threshold") == Fraction(20, 255)
+    assert multiple.override({"eps": "8/255", "threshold": "0.1"}).fraction("threshold") == Fraction(1, 10)
     with pytest.raises(ValueError, match="loss = 'ibp' has no threshold"):
         Recipe.model_validate(IBP).fraction("threshold")
 
@@ -87,6 +91,13 @@ def test_a_recipe_cannot_be_changed_in_place():
         (HINGE, {"hinge_mean_weight": -0.1}, "greater than or equal to 0"),
         (HINGE, {"threshold": "0"}, "must be more than 0"),
         (HINGE, {"threshold": "2.5"}, "is more than 2"),
+        (HINGE, {"threshold": "0 eps"}, "must be more than 0, and eps = 0.3"),
+        (HINGE, {"threshold": "3 eps", "eps": "0"}, "must be more than 0, and eps = 0"),
+        (HINGE, {"threshold": "7 eps"}, "is 2.1, because eps = 0.3; must be at most 2"),
+        (HINGE, {"threshold": "x eps"}, "is not a number"),
+        (HINGE, {"threshold": "-1 eps"}, "is negative"),
+        (HINGE, {"threshold": "eps"}, "is not a number"),
+        (IBP, {"eps_train": "4 eps"}, "is 1.2, because eps = 0.3; must be at most 1"),
         (HINGE, {"eps": "1.5"}, "eps = '1.5': is more than 1"),
         (HINGE, {"eps": 0.3}, "valid string"),
         (HINGE, {"data": "mnits"}, "did you mean mnist"),

@@ -4,6 +4,7 @@ To add a loss, declare it in `DECLARED`, give its keys a field in `Recipe`, and 
 `linfdist.training.losses`.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -22,7 +23,7 @@ from pydantic import (
 )
 
 from ..data import NAMES, info
-from ..eps import parse_eps
+from ..eps import in_words, parse_eps
 from .problems import RecipeError, closest, explain, unknown_key
 
 PHASES = ("e1", "e2", "e3", "e4")  # numbers of epochs, one after the other
@@ -91,10 +92,34 @@ def _radius(text: str, info: ValidationInfo) -> str:
     return text.strip()
 
 
-def _threshold(text: str) -> str:
+_MULTIPLE = re.compile(r"\s*(\S.*?)\s*eps\s*")
+
+
+def _pixels(text: str, eps: str, name: str) -> Fraction:
+    """Return the exact value of text such as "0.75", or "2.5 eps", which is a multiple of the radius to certify."""
     # The margin of two logits, each 1-Lipschitz on [0, 1] images, spans at most 2 pixels.
-    if parse_eps(text, name="threshold", at_most=2) == 0:
-        raise ValueError("must be more than 0")
+    most = 2 if name.endswith("threshold") else 1
+    match = _MULTIPLE.fullmatch(text)
+    if match is None:
+        return parse_eps(text, name=name, at_most=most)
+    value = parse_eps(match[1], name=f"{name} = {text!r}, a multiple of eps", at_most=10**6) * parse_eps(eps)
+    if value > most:
+        raise ValueError(f"is {in_words(value)}, because eps = {eps}; must be at most {most}: give {name} itself")
+    return value
+
+
+def _margin(text: str, info: ValidationInfo) -> str:
+    eps, name = info.data.get("eps"), info.field_name or "threshold"
+    if eps is not None and _pixels(text, eps, name) == 0:  # without a valid eps, that is what is wrong
+        raise ValueError(
+            f"must be more than 0, and eps = {eps}" if _MULTIPLE.fullmatch(text) else "must be more than 0"
+        )
+    return text.strip()
+
+
+def _trained_radius(text: str, info: ValidationInfo) -> str:
+    if (eps := info.data.get("eps")) is not None:
+        _pixels(text, eps, info.field_name or "eps_train")
     return text.strip()
 
 
@@ -202,14 +227,16 @@ class Recipe(BaseModel):
         description="hinge: multi-class; ibp, ibp_hinge: cross-entropy or clipped hinge of the worst case by IBP (nets "
         "with a head); scaled_ce: clipped hinge + scaled cross-entropy"
     )
-    threshold: Annotated[str, AfterValidator(_threshold)] | None = Field(
-        None, description="t, the margin aimed at (hinge, scaled_ce)"
+    threshold: Annotated[str, AfterValidator(_margin)] | None = Field(
+        None, description='t, the margin aimed at, such as "0.75" or "2.5 eps" (hinge, scaled_ce)'
     )
     hinge_mean_weight: Share = Field(
         0.25, description="weight of the mean over the classes; the maximum has the rest (hinge)"
     )
     kappa: Share | None = Field(None, description="weight of the natural loss; 0: worst case only (ibp)")
-    eps_train: Radius | None = Field(None, description="radius trained for, reached linearly over e1 (ibp, ibp_hinge)")
+    eps_train: Annotated[str, AfterValidator(_trained_radius)] | None = Field(
+        None, description="radius trained for, reached linearly over e1 (ibp, ibp_hinge)"
+    )
     ce_start: Positive | None = Field(None, description="lambda, weight of the cross-entropy during e1 (scaled_ce)")
     ce_end: Positive | None = Field(None, description="lambda after e2, reached geometrically (scaled_ce)")
     scale_start: float = Field(
@@ -218,7 +245,7 @@ class Recipe(BaseModel):
         le=1e3,
         description="s at first, by which logits are multiplied for the cross-entropy; it is learned (scaled_ce)",
     )
-    box_threshold: Annotated[str, AfterValidator(_threshold)] | None = Field(
+    box_threshold: Annotated[str, AfterValidator(_margin)] | None = Field(
         None, description="t during e4, the margin aimed at in the worst case (hinge, scaled_ce)"
     )
 
@@ -275,7 +302,7 @@ class Recipe(BaseModel):
         text: str | None = getattr(self, key)
         if text is None:
             raise ValueError(f"{self.name}: loss = {self.loss!r} has no {key}")
-        return parse_eps(text, name=key, at_most=2 if key.endswith("threshold") else 1)
+        return _pixels(text, self.eps, key)
 
     def number(self, key: str) -> float:
         """Return the value of a numeric key, rounded to a float if it is an exact radius or threshold."""
