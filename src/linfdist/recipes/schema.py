@@ -26,6 +26,7 @@ from ..data import NAMES, info
 from ..eps import in_words, parse_eps
 from .problems import RecipeError, closest, explain, unknown_key
 
+MARGINS = ("threshold", "eps_train", "box_threshold")  # text, which may be a multiple of eps
 PHASES = ("e1", "e2", "e3", "e4")  # numbers of epochs, one after the other
 CONV_DEPTH = 6  # Table 8: five convolutions and one fully connected dist layer
 
@@ -303,6 +304,11 @@ class Recipe(BaseModel):
         if text is None:
             raise ValueError(f"{self.name}: loss = {self.loss!r} has no {key}")
         return _pixels(text, self.eps, key)
+
+    def resolved(self) -> "Recipe":
+        """Return the recipe with its thresholds and radii as fractions, so that equal ones compare equal."""
+        exact = {key: str(self.fraction(key)) for key in MARGINS if getattr(self, key) is not None}
+        return self.model_copy(update=exact)
 
     def number(self, key: str) -> float:
         """Return the value of a numeric key, rounded to a float if it is an exact radius or threshold."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from .loader import load
 from .problems import RecipeError
-from .schema import Recipe
+from .schema import MARGINS, Recipe
 
 _LABELS = {"name", "source"}
 _SECTIONS = {
@@ -43,12 +43,25 @@ def written(value: str | bool | int | float) -> str:
 
 def changes(recipe: Recipe) -> dict[str, Any]:
     """Return the settings that differ from the package's recipe of that name; all settings, if there is none."""
+    values = {key: value for key, value in recipe.model_dump().items() if key not in _LABELS}
     try:
-        original = load(recipe.name).model_dump()
+        original = load(recipe.name)
     except RecipeError:
-        original = {}
-    values = recipe.model_dump()
-    return {key: value for key, value in values.items() if key not in _LABELS and original.get(key) != value}
+        return {key: value for key, value in values.items() if value is not None}
+    here = original.model_copy(update={"eps": recipe.eps})  # where the original's multiples of eps are taken
+    return {
+        key: value
+        for key, value in values.items()
+        if getattr(original, key) != value and not (key in MARGINS and _equal(recipe, here, key))
+    }
+
+
+def _equal(recipe: Recipe, other: Recipe, key: str) -> bool:
+    """Whether "0.75" is what "2.5 eps" is."""
+    try:
+        return recipe.fraction(key) == other.fraction(key)
+    except ValueError:  # one of them has no such margin, or one that is too large for this eps
+        return False
 
 
 def setting(key: str, value: Any) -> str:

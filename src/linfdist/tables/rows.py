@@ -133,7 +133,9 @@ class TableRow(Record):
 
     def belongs_to(self, planned: "Planned") -> bool:
         """Tell whether this is the result of such a run, with any seed: a recipe may have changed since."""
-        mine, wanted = (each.model_dump(exclude={"source", "seed"}) for each in (self.recipe, planned.recipe))
+        mine, wanted = (
+            each.resolved().model_dump(exclude={"source", "seed"}) for each in (self.recipe, planned.recipe)
+        )
         return (self.table, self.scale, mine) == (planned.table, planned.scale, wanted)
 
 

@@ -79,7 +79,7 @@ class Rules:
 
 def checksum(recipe: recipes.Recipe, keys: Set[str] | None = None) -> str:
     """Return a checksum of a recipe, or of some of its keys; new keys at their defaults change nothing."""
-    text = recipe.model_dump_json(include=None if keys is None else set(keys), exclude_defaults=True)
+    text = recipe.resolved().model_dump_json(include=None if keys is None else set(keys), exclude_defaults=True)
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
