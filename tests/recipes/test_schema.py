@@ -91,6 +91,11 @@ def test_a_recipe_cannot_be_changed_in_place():
         (HINGE, {"hinge_mean_weight": -0.1}, "greater than or equal to 0"),
         (HINGE, {"threshold": "0"}, "must be more than 0"),
         (HINGE, {"threshold": "2.5"}, "is more than 2"),
+        (
+            HINGE,
+            {"e4": 1, "box_lr": 0.1, "box_threshold": "0.1", "clip": [0.3, 0.7], "box_clip": [0.3, 0.7]},
+            "must be none, as there is a clip",
+        ),
         (HINGE, {"threshold": "0 eps"}, "must be more than 0, and eps = 0.3"),
         (HINGE, {"threshold": "3 eps", "eps": "0"}, "must be more than 0, and eps = 0"),
         (HINGE, {"threshold": "7 eps"}, "is 2.1, because eps = 0.3; must be at most 2"),

@@ -245,6 +245,39 @@ def test_a_trainer_resumes_from_its_state(digits_set, finished, tmp_path, stop):
     assert same_bits(state(other.finish()), tensors(finished))
 
 
+@pytest.mark.parametrize("into_e4", [-1, 0, 1])  # steps: the clip is still to come, and is there
+def test_a_clip_is_put_in_front_when_e4_begins_and_resuming_has_the_same_bits(digits_set, tmp_path, into_e4):
+    boxes = {"e4": 1, "box_lr": 0.01, "box_threshold": "1 eps", "box_clip": [0.2, 0.8]}
+    recipe, info = tiny().override(boxes), data.info("digits")
+    one = Trainer(recipe, digits_set, info)
+    stop = one.total - EPOCH + into_e4
+    before = torch.get_rng_state()
+    for _ in range(stop):
+        one.step()
+    assert one.network.config.get("clip") == ([0.2, 0.8] if into_e4 > 0 else None)
+    other = Trainer(recipe, digits_set, info, resumed=True)
+    other.load_state({name: tensor.clone() for name, tensor in one.state_dict().items()}, stop, one.sums, tmp_path)
+    for each in (one, other):
+        while not each.finished:
+            each.step()
+    assert torch.equal(torch.get_rng_state(), before)
+    assert one.finish().config["clip"] == [0.2, 0.8]
+    assert same_bits(state(one.finish()), state(other.finish()))
+
+
+def test_putting_a_clip_in_front_keeps_weights_and_scale(digits_set):
+    boxes = {"e4": 1, "box_lr": 0.01, "box_threshold": "0.1", "box_clip": [0.2, 0.8]}
+    trainer = Trainer(tiny().override(boxes), digits_set, data.info("digits"))
+    trainer.objective.loss.scale.data.fill_(3.0)
+    last, before = trainer.network.last.weight.clone(), trainer.network.lipschitz
+    trainer.done = trainer.total - 1
+    trainer._put_clip_in_front()
+    assert torch.equal(trainer.network.last.weight, last)
+    assert trainer.objective.loss.scale == 3
+    assert trainer.network.lipschitz == pytest.approx(before / 0.6)
+    assert trainer.objective.loss.aim(trainer.state) == pytest.approx(0.1 * trainer.network.lipschitz)
+
+
 def test_one_class_leaves_no_folder(tmp_path):
     from PIL import Image
 

@@ -288,6 +288,9 @@ class Recipe(BaseModel):
     box_lr: Positive | None = Field(
         None, description="learning rate at the beginning of e4; it falls to 0 like a cosine"
     )
+    box_clip: Annotated[list[Share], BeforeValidator(_listed), AfterValidator(_ends)] | None = Field(
+        None, description="clip that is put in front of the network when e4 begins; none: it stays as it is"
+    )
     lr_schedule: Literal["cosine_after_e1", "cosine"] = Field(
         "cosine_after_e1", description="constant during e1, then cosine to 0; or cosine over all epochs"
     )
@@ -328,6 +331,7 @@ class Recipe(BaseModel):
             "weight_decay": (self.decay == "none", "decay = 'none'"),
             "box_threshold": (self.e4 == 0, "e4 = 0"),
             "box_lr": (self.e4 == 0, "e4 = 0"),
+            "box_clip": (self.e4 == 0, "e4 = 0"),
             "p_start": (not self.smooth, "smooth = false"),
             "p_end": (not self.smooth, "smooth = false"),
             "p_bend": (not self.smooth, "smooth = false"),
@@ -376,6 +380,8 @@ class Recipe(BaseModel):
             return []
         if ENDINGS[self.model] != "plain":
             return [f"e4 = {self.e4:g}: must be 0 for model = {self.model!r}; only plain nets are trained on boxes"]
+        if self.box_clip and self.clip:
+            return [f"box_clip = {self.box_clip}: must be none, as there is a clip = {self.clip} from the beginning"]
         return [
             f"{key}: is missing; e4 = {self.e4:g} needs box_threshold, box_lr"
             for key in ("box_threshold", "box_lr")

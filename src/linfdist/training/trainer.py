@@ -12,6 +12,7 @@ from ..data import Dataset, Info
 from ..data.base import as_pixels, spread_out
 from ..errors import LinfdistError
 from ..models import PixelNet
+from ..models.grow import clip_pixels
 from ..models.loading import load_into
 from ..recipes import Recipe
 from .batches import Batches
@@ -75,9 +76,18 @@ class Trainer:
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(recipe.seed)
             few = (as_pixels(self.trained_on[0]), self.trained_on[1])
-            self.network = build_network(recipe, info) if resumed else start_network(recipe, info, few)
-        self.objective = Objective(recipe, self.network).to(self.workers.device)
-        self.result = whole_network(recipe, self.network)  # which shares the weights of the network that is trained
+            network = build_network(recipe, info) if resumed else start_network(recipe, info, few)
+        self.done = 0  # steps
+        self._take(network)
+        self.last = self.state  # the settings of the last step
+        self.sums = no_sums()  # of this epoch so far, over all processes
+
+    def _take(self, network: PixelNet) -> None:
+        """Train this network from here on, with Adam's moments at zero."""
+        recipe = self.recipe
+        self.network = network
+        self.objective = Objective(recipe, network).to(self.workers.device)
+        self.result = whole_network(recipe, network)  # which shares the weights of the network that is trained
         self.shared: nn.Module = self.objective  # or a wrapper that averages gradients over processes
         self.optimiser = DistAdam(
             self.objective.named_parameters(),
@@ -88,9 +98,20 @@ class Trainer:
             eps=recipe.adam_eps,
             weight_decay=0.0 if recipe.decay == "none" else recipe.weight_decay,
         )
-        self.done = 0  # steps
-        self.last = self.state  # the settings of the last step
-        self.sums = no_sums()  # of this epoch so far, over all processes
+        self.optimiser.steps = self.done
+
+    def _put_clip_in_front(self) -> None:
+        """Go on with the same weights behind the recipe's `box_clip`, as e4 does."""
+        before, wrapped = self.objective, self.shared is not self.objective
+        with torch.random.fork_rng(devices=[]):
+            clipped = clip_pixels(self.network, self.recipe.box_clip or [])
+        self._take(clipped.to(self.workers.device))
+        self.objective.loss.load_state_dict(before.loss.state_dict())
+        if wrapped:
+            self.shared = self.workers.sharing(self.objective)
+
+    def _has_clip_to_come(self, state: State) -> bool:
+        return state.boxes and self.recipe.box_clip is not None and self.network.config.get("clip") is None
 
     @property
     def state(self) -> State:
@@ -110,6 +131,8 @@ class Trainer:
     def step(self, state: State | None = None) -> float:
         """Do one step and return its loss. `state`: other settings than the schedule's."""
         self.last = state = state or self.state
+        if self._has_clip_to_come(state):
+            self._put_clip_in_front()
         x, y = self.batches.at(self.done)
         loss, correct, z = self.differentiate(x, y, state)
         if self.batches.sampler.selective:
@@ -197,6 +220,8 @@ class Trainer:
             if part not in parts:
                 raise ValueError(f"{path} is not a checkpoint: it has a tensor {name!r}")
             parts[part][rest] = tensor
+        if step > 0 and self._has_clip_to_come(state_at(self.recipe, step - 1, self.batches.steps_per_epoch)):
+            self._put_clip_in_front()
         load_into(self.objective, parts["model"], path)
         try:
             self.optimiser.load_state_dict(parts["optimiser"], step)
