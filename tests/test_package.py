@@ -24,12 +24,12 @@ HOUSE = """
 |---|---|
 | `cli` | everything below |
 | `sklearn` | `training` `certificates` `models` |
-| `tables` | `baselines` `report` `evaluate` `training` `attacks` `models` `machine` |
+| `tables` | `baselines` `report` `evaluation` `training` `attacks` `models` `machine` |
 | `bench` | `training` `machine` `ops` |
 | `baselines` | `training` `bounds` `models` `nn` `ops` |
 | `theory` | `export` `exact` `certificates` `models` `nn` `ops` |
 | `report` | nothing: it reads rows, never networks |
-| `evaluate` | `certificates` `attacks` `models` |
+| `evaluation` | `certificates` `attacks` `models` |
 | `export` | `exact` `certificates` `models` `nn` |
 | `exact` | `certificates` `bounds` `models` `nn` `ops` |
 | `certificates` | `bounds` `models` `nn` `machine` |
@@ -182,7 +182,7 @@ def test_the_ops_import_no_package_of_the_command_line(file):
 @pytest.mark.parametrize("file", sorted((SOURCE / "report").glob("*.py")), ids=lambda file: file.name)
 def test_reports_read_rows_never_networks(file):
     used = {each.split(".")[1] for each in imported(file) if each.startswith("linfdist.")}
-    assert not used & {"models", "nn", "ops", "attacks", "certificates", "evaluate", "training", "exact"}
+    assert not used & {"models", "nn", "ops", "attacks", "certificates", "evaluation", "training", "exact"}
 
 
 @pytest.mark.parametrize("name", ["reference", "native"])

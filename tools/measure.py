@@ -9,9 +9,9 @@ import torch
 from linfdist import models
 from linfdist.attacks import attack
 from linfdist.data import Dataset
-from linfdist.evaluate import BATCH, Violated, evaluate, violations
-from linfdist.evaluate.batch import attempt
-from linfdist.evaluate.progress import Bar
+from linfdist.evaluation import BATCH, Violated, evaluate, violations
+from linfdist.evaluation.batch import attempt
+from linfdist.evaluation.progress import Bar
 from linfdist.models import Network
 from linfdist.models.zoo.cards import Survivors
 from linfdist.runs.folder import Run

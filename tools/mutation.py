@@ -198,19 +198,19 @@ FAULTS = [
         "result[mirrored] = result[mirrored, ..., ::-1, :]",
         "data/test_augment.py",
     ),
-    Fault("JSON may hold NaN", "parse_constant=_no_number, ", "", "evaluate/test_part.py"),
+    Fault("JSON may hold NaN", "parse_constant=_no_number, ", "", "evaluation/test_part.py"),
     # --- rows, training, networks
     Fault(
         "an attack of just the proved size is no violation",
         "by_radius = self.radius > 0 and exact <= Fraction(self.radius)",
         "by_radius = self.radius > 0 and exact < Fraction(self.radius)",
-        "evaluate/test_invariants.py",
+        "evaluation/test_invariants.py",
     ),
     Fault(
         "a batch that was cut off counts as whole",
         r'if not line.endswith(b"\n"):',
         "if False:",
-        "evaluate/test_part.py",
+        "evaluation/test_part.py",
     ),
     Fault(
         "the hinge pushes the wrong way",

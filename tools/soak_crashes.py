@@ -27,7 +27,7 @@ from safetensors import safe_open
 from safetensors.torch import save
 
 from linfdist import data, models, recipes
-from linfdist.evaluate import evaluate, gallery
+from linfdist.evaluation import evaluate, gallery
 from linfdist.exact import freeze
 from linfdist.exact import save as save_exact
 from linfdist.export import to_onnx, to_torch_export

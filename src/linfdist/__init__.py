@@ -11,6 +11,7 @@ from .ops.backends import backends
 from .ops.dist import dist, dist_box, dist_box_conv2d, dist_conv2d
 
 if TYPE_CHECKING:
+    from .evaluation import evaluate
     from .training.memory import train
 
 try:
@@ -19,12 +20,13 @@ except PackageNotFoundError:  # a source tree that was never installed
     __version__ = "0+unknown"
 
 # Imported when they are first used: loading and certifying a network need none of them, and some need an extra.
+_FUNCTIONS = {"evaluate": ".evaluation", "train": ".training.memory"}
 _SUBMODULES = (
     "attacks",
     "baselines",
     "bounds",
     "certificates",
-    "evaluate",
+    "evaluation",
     "exact",
     "export",
     "recipes",
@@ -45,6 +47,7 @@ __all__ = [
     "dist_box",
     "dist_box_conv2d",
     "dist_conv2d",
+    "evaluate",
     "load",
     "models",
     "nn",
@@ -55,9 +58,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import `train` and the submodules that are not imported at once."""
-    if name == "train":
-        return import_module(".training.memory", __name__).train
+    """Import `evaluate`, `train` and the submodules that are not imported at once."""
+    if name in _FUNCTIONS:
+        return getattr(import_module(_FUNCTIONS[name], __name__), name)
     if name in _SUBMODULES:
         return import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

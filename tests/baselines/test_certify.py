@@ -132,7 +132,7 @@ def test_evaluate_and_report_take_them(tmp_path):
     images = (pixels(net, 9) * 255).round().to(torch.uint8)
     labels = net(net.from_bytes(images)).argmax(1)
     dataset = Dataset("noise", images, labels, tuple("abcd"))
-    result = ld.evaluate.evaluate(net, dataset, "0.01", tmp_path, method="crown-ibp", attacks=["pgd"])
+    result = ld.evaluate(net, dataset, "0.01", tmp_path, method="crown-ibp", attacks=["pgd"])
     assert result.summary["method"] == "crown-ibp"
     assert 0 < result.summary["certified"] <= result.summary["robust"] <= 100
     page = ld.report.write(tmp_path).read_text(encoding="utf-8")

@@ -141,22 +141,22 @@ def test_a_network_must_be_its_readout_of_its_body():
 def test_a_foreign_network_is_evaluated_and_reported(tmp_path):
     digits = ld.data.load("digits", split="test")
     net = group_net(1, shape=(1, 8, 8), classes=10, width=20)
-    result = ld.evaluate.evaluate(net, digits, "0.01", tmp_path, limit=30, attacks=("pgd",))
+    result = ld.evaluate(net, digits, "0.01", tmp_path, limit=30, attacks=("pgd",))
     assert result.summary["n"] == 30
     assert result.summary["certified"] <= result.summary["robust"] <= result.summary["clean"]
     assert "0.01" in ld.report.write(tmp_path).read_text()
-    assert ld.evaluate.evaluate(net, digits, "0.01", tmp_path, limit=30, attacks=("pgd",)).before
+    assert ld.evaluate(net, digits, "0.01", tmp_path, limit=30, attacks=("pgd",)).before
     with torch.no_grad():
         net.far.bias[0] += 0.5
     with pytest.raises(ValueError, match="model_sha256"):
-        ld.evaluate.evaluate(net, digits, "0.01", tmp_path, limit=30, attacks=("pgd",))
+        ld.evaluate(net, digits, "0.01", tmp_path, limit=30, attacks=("pgd",))
 
 
 def test_a_stack_is_evaluated(tmp_path):
     digits = ld.data.load("digits", split="test")
     torch.manual_seed(0)
     layers = Stack(Normalize([0.3], 0.4), Flatten(), DistLinear(64, 10)).eval()
-    assert ld.evaluate.evaluate(layers, digits, "0.01", tmp_path, limit=10, attacks=("strong",)).summary["n"] == 10
+    assert ld.evaluate(layers, digits, "0.01", tmp_path, limit=10, attacks=("strong",)).summary["n"] == 10
 
 
 def test_layers_that_cannot_be_folded_are_refused():

@@ -13,7 +13,7 @@ from linfdist.bounds.head import TANH_EPS
 from linfdist.certificates import checks as proofs
 from linfdist.certificates import on_device
 from linfdist.data import Dataset
-from linfdist.evaluate import evaluate
+from linfdist.evaluation import evaluate
 from linfdist.exact import freeze
 from linfdist.machine import DeviceError
 

@@ -7,7 +7,7 @@ import torch
 
 import linfdist as ld
 from linfdist import recipes
-from linfdist.evaluate import watch
+from linfdist.evaluation import watch
 from linfdist.files import load_tensors
 from linfdist.training import train
 from linfdist.training.batches import Batches

@@ -12,7 +12,7 @@ from linfdist.tables.rows import CompareRow, TableRow
 def _small_galleries() -> Iterator[None]:
     """One round of attacks: galleries are not what is tested here."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("linfdist.evaluate.gallery.ROUNDS", 1)
+        patch.setattr("linfdist.evaluation.gallery.ROUNDS", 1)
         yield
 
 

@@ -20,7 +20,7 @@ def _small(monkeypatch):
     """Epochs of one second, few images to choose by, one round of attacks: time and attacks are tested elsewhere."""
     monkeypatch.setattr("linfdist.tables.entry.seconds_per_epoch", lambda *_: 1.0)
     monkeypatch.setattr("linfdist.tables.compare.HELD_OUT", 40)
-    monkeypatch.setattr("linfdist.evaluate.gallery.ROUNDS", 1)
+    monkeypatch.setattr("linfdist.evaluation.gallery.ROUNDS", 1)
 
 
 @pytest.fixture

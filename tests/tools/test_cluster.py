@@ -80,7 +80,7 @@ import numpy as np
 from linfdist import data, recipes
 from linfdist.data import store
 from linfdist.data.base import Content
-from linfdist.evaluate.settings import checksum, first_images
+from linfdist.evaluation.settings import checksum, first_images
 from linfdist.training import Trainer
 
 

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from linfdist import recipes
-from linfdist.evaluate import watch
+from linfdist.evaluation import watch
 from linfdist.runs.folder import Run
 from linfdist.runs.records import append_records
 from linfdist.training import train

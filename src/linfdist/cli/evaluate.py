@@ -11,8 +11,8 @@ from rich.table import Table
 from linfdist import data
 from linfdist.attacks import ATTACKS
 from linfdist.eps import down, nearest, parse_eps, share, up
-from linfdist.evaluate import BATCH, Evaluation, Shard, for_data_sets, parse_attacks
-from linfdist.evaluate import evaluate as run
+from linfdist.evaluation import BATCH, Evaluation, Shard, for_data_sets, parse_attacks
+from linfdist.evaluation import evaluate as run
 from linfdist.machine import AUTO
 from linfdist.training.distributed import is_first
 

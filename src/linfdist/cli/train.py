@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from linfdist import recipes
-from linfdist.evaluate import watch
+from linfdist.evaluation import watch
 from linfdist.machine import AUTO
 from linfdist.runs.folder import MODEL
 from linfdist.training import train as run

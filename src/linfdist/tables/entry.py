@@ -15,9 +15,9 @@ from pydantic import ValidationError
 from .. import models
 from ..attacks import attack
 from ..data import Dataset
-from ..evaluate import BATCH, Violated, evaluate, summarise, violations
-from ..evaluate.batch import Proofs, evaluate_batch
-from ..evaluate.progress import busy
+from ..evaluation import BATCH, Violated, evaluate, summarise, violations
+from ..evaluation.batch import Proofs, evaluate_batch
+from ..evaluation.progress import busy
 from ..files import file_sha256, read_header, write_atomically
 from ..machine import in_words
 from ..models import PixelNet

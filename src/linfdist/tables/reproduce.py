@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from .. import data, models
-from ..evaluate import evaluate, watch
+from ..evaluation import evaluate, watch
 from ..machine import CPU, in_words, synchronise
 from ..recipes import Recipe
 from ..recipes.problems import closest

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from linfdist import recipes
-from linfdist.evaluate import watch
+from linfdist.evaluation import watch
 from linfdist.training import train
 from tools.zoo_add import add
 

@@ -8,7 +8,7 @@ import torch
 
 from linfdist import data
 from linfdist.certificates import certify
-from linfdist.evaluate import Violated
+from linfdist.evaluation import Violated
 from linfdist.models import load
 from linfdist.models import zoo as package_zoo
 from linfdist.models.zoo import card, file

@@ -7,8 +7,8 @@ import pytest
 import torch
 from PIL import Image
 
-from linfdist.evaluate import Violated, violations
-from linfdist.evaluate.violated import save
+from linfdist.evaluation import Violated, violations
+from linfdist.evaluation.violated import save
 
 from .files import row
 

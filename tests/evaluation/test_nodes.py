@@ -9,7 +9,7 @@ import pytest
 from torch import distributed
 
 from linfdist import cli
-from linfdist.evaluate import Shard
+from linfdist.evaluation import Shard
 
 from .files import names, read, same_results
 
@@ -17,7 +17,7 @@ from .files import names, read, same_results
 PROGRAM = r"""
 import os, pathlib, signal
 from linfdist.cli import main
-from linfdist.evaluate import gallery, part
+from linfdist.evaluation import gallery, part
 
 gallery.ROUNDS = 1
 notes, add = pathlib.Path(os.environ["NOTES"]), part.Part.add

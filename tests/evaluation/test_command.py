@@ -18,7 +18,7 @@ from linfdist import models
 from linfdist.cli import app
 from linfdist.cli.evaluate import table
 from linfdist.cli.options import open_model
-from linfdist.evaluate.batch import Proofs
+from linfdist.evaluation.batch import Proofs
 from linfdist.models import DistNetMLP
 
 from .files import names, read, same_results
@@ -196,7 +196,7 @@ def start(*command):
 
 PROGRAM = """
 from linfdist.cli import main
-from linfdist.evaluate import gallery
+from linfdist.evaluation import gallery
 
 gallery.ROUNDS = 1
 main()

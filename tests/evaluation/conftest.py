@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from linfdist import data, models
-from linfdist.evaluate import evaluate
+from linfdist.evaluation import evaluate
 
 SETTINGS = {"eps": "0.1", "attacks": ("pgd",), "batch": 40, "limit": 150}  # four batches, the last one of 30
 
@@ -16,7 +16,7 @@ SETTINGS = {"eps": "0.1", "attacks": ("pgd",), "batch": 40, "limit": 150}  # fou
 def _small_galleries() -> Iterator[None]:
     """One round of attacks shows all but how small a perturbation can be; that has tests of its own."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("linfdist.evaluate.gallery.ROUNDS", 1)
+        patch.setattr("linfdist.evaluation.gallery.ROUNDS", 1)
         yield
 
 

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from linfdist.evaluate import summarise
+from linfdist.evaluation import summarise
 
 from .files import row
 

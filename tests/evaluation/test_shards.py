@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from linfdist.evaluate import Shard, Violated
+from linfdist.evaluation import Shard, Violated
 from linfdist.runs.folder import Results
 
 from .files import names, same_results

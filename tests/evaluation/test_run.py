@@ -15,9 +15,9 @@ from filelock import FileLock
 from linfdist import models, nn
 from linfdist.baselines import ReLUNet
 from linfdist.certificates import Certificate, certify
-from linfdist.evaluate import Shard, Violated, evaluate, summarise, violations
-from linfdist.evaluate.batch import Proofs, best_of, strongest
-from linfdist.evaluate.settings import Part
+from linfdist.evaluation import Shard, Violated, evaluate, summarise, violations
+from linfdist.evaluation.batch import Proofs, best_of, strongest
+from linfdist.evaluation.settings import Part
 from linfdist.files import load_tensors
 from linfdist.models import Network
 from linfdist.runs.rows import Row
@@ -45,7 +45,7 @@ def test_files(whole, run, test_set):
 
 def test_gallery(call, run, test_set, tmp_path, monkeypatch):
     """The eight least and the eight most robust images, each with an image nearby of another class."""
-    monkeypatch.setattr("linfdist.evaluate.gallery.ROUNDS", 4)
+    monkeypatch.setattr("linfdist.evaluation.gallery.ROUNDS", 4)
     call(tmp_path)
     tensors, header = load_tensors(tmp_path / "gallery.safetensors")
     rows = read(tmp_path)[0]
@@ -81,7 +81,7 @@ def test_the_ends_of_eps(call, tmp_path, eps):
 
 def test_a_second_call_changes_nothing(whole, call, monkeypatch):
     before = {path.name: path.stat().st_mtime_ns for path in whole.iterdir()}
-    monkeypatch.setattr("linfdist.evaluate.run.evaluate_batch", None)  # nothing is evaluated
+    monkeypatch.setattr("linfdist.evaluation.run.evaluate_batch", None)  # nothing is evaluated
     result = call(whole, eps="1/10")
     assert result.before
     assert result.summary["eps"] == "0.1"
@@ -112,7 +112,7 @@ def test_stopped_and_resumed(whole, call, tmp_path, monkeypatch):
     assert names(tmp_path) == {"rows.jsonl.part"}
     part = tmp_path / "rows.jsonl.part"
     part.write_bytes(part.read_bytes()[:-20])  # and the second batch was cut off
-    import linfdist.evaluate.run as module
+    import linfdist.evaluation.run as module
 
     one = module.evaluate_batch
     monkeypatch.setattr(module, "evaluate_batch", lambda *a, **k: evaluated.append(a[3]) or one(*a, **k))
@@ -137,7 +137,7 @@ def test_stopped_while_finished_files_are_replaced(whole, call, tmp_path, monkey
             with pytest.raises(Stopped):
                 call(tmp_path, fresh=name == "gallery.safetensors")
         assert not (tmp_path / "summary.json").exists()
-    monkeypatch.setattr("linfdist.evaluate.run.evaluate_batch", None)  # all batches were kept
+    monkeypatch.setattr("linfdist.evaluation.run.evaluate_batch", None)  # all batches were kept
     call(tmp_path)
     same_results(tmp_path, whole)
 
@@ -224,7 +224,7 @@ def certifier_of(wrong):
 
 def test_a_wrong_certificate_is_found(call, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr("linfdist.evaluate.batch.Certifier", certifier_of(boasting))
+        patch.setattr("linfdist.evaluation.batch.Certifier", certifier_of(boasting))
         with pytest.raises(Violated, match=r"image \d+: certified at eps = 0\.1, but pgd makes it class") as caught:
             call(tmp_path)
     indices = [violation.row.index for violation in caught.value.violations]
@@ -246,8 +246,8 @@ def test_a_wrong_radius_is_found_by_the_gallery(call, tmp_path, monkeypatch):
         radius = torch.where(honest.certified, honest.radius + 0.5, honest.radius)
         return dataclasses.replace(honest, radius=radius)
 
-    monkeypatch.setattr("linfdist.evaluate.batch.Certifier", certifier_of(longer))
-    monkeypatch.setattr("linfdist.evaluate.gallery.ROUNDS", 4)
+    monkeypatch.setattr("linfdist.evaluation.batch.Certifier", certifier_of(longer))
+    monkeypatch.setattr("linfdist.evaluation.gallery.ROUNDS", 4)
     with pytest.raises(Violated, match=r"radius 0\.\d+, but class \d with a perturbation of 0\.\d+"):
         call(tmp_path)
     assert any(name.startswith("violation-") for name in names(tmp_path))
@@ -386,7 +386,7 @@ def test_the_best_of_several_proofs(test_set, tmp_path, monkeypatch):
             tried.append((method, len(images) == 20))
             return super().__call__(images, labels, eps, method, radii)
 
-    monkeypatch.setattr("linfdist.evaluate.run.Proofs", Asked)
+    monkeypatch.setattr("linfdist.evaluation.run.Proofs", Asked)
     summary = evaluate(network, test_set, out=tmp_path, method="box,crown-ibp", radii=False, **asked).summary
     assert tried[:3] == [("box,crown-ibp", True), ("box", True), ("box,crown-ibp", False)]  # everything at first
     assert not (tmp_path / "gallery.safetensors").exists()

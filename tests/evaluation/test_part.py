@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from linfdist.evaluate.settings import Done, Part
+from linfdist.evaluation.settings import Done, Part
 
 from .files import names, row
 from .test_settings import SETTINGS

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from linfdist.evaluate.progress import Bar, busy
+from linfdist.evaluation.progress import Bar, busy
 
 
 @pytest.mark.parametrize(("terminal", "show"), [(True, True), (True, False), (False, True)])

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from linfdist import models
-from linfdist.evaluate import evaluate
+from linfdist.evaluation import evaluate
 
 from .files import same_results
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks and kills
 PROGRAM = """
 import os, pathlib, signal, sys, time
 from linfdist import data, models
-from linfdist.evaluate import evaluate, gallery
+from linfdist.evaluation import evaluate, gallery
 
 gallery.ROUNDS = 1
 out, run, folder, moments = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3], sys.argv[4:]

@@ -10,8 +10,8 @@ from linfdist import attacks, certify, models, recipes
 from linfdist.baselines import Plan, ReLUNet, train
 from linfdist.data import load
 from linfdist.eps import parse_eps
-from linfdist.evaluate import violations, watch
-from linfdist.evaluate.batch import Proofs, evaluate_batch
+from linfdist.evaluation import violations, watch
+from linfdist.evaluation.batch import Proofs, evaluate_batch
 from linfdist.models import DistNetMLP
 from linfdist.runs.rows import Row
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from linfdist.data import Dataset
-from linfdist.evaluate import Shard, parse_attacks
-from linfdist.evaluate.settings import EvaluationSettings, checksum, first_images, parse_methods
+from linfdist.evaluation import Shard, parse_attacks
+from linfdist.evaluation.settings import EvaluationSettings, checksum, first_images, parse_methods
 
 SETTINGS = EvaluationSettings("m" * 64, "digits", "d" * 64, "test", None, "0.3", "box", ("pgd", "strong"), 256)
 

@@ -11,7 +11,7 @@ import torch
 import linfdist as ld
 from linfdist import data, exact
 from linfdist.attacks import attack
-from linfdist.evaluate import Shard, evaluate
+from linfdist.evaluation import Shard, evaluate
 from linfdist.models import load
 from linfdist.report import write
 
