@@ -25,7 +25,11 @@ def run(digits, monkeypatch, tmp_path):
 def test_train_resume_and_train_again(run, tmp_path):
     result = run(*SMALL)
     assert result.exit_code == 0, result.output
-    assert result.output.splitlines()[-1] == "finished: runs/digits-quick"
+    assert result.output.splitlines()[-2:] == [
+        "finished: runs/digits-quick",
+        "next: linfdist evaluate runs/digits-quick",
+    ]
+    assert "training images: clean" in result.output
     folder = tmp_path / "runs" / "digits-quick"
     assert {path.name for path in folder.iterdir()} == {"model.safetensors", "recipe.json", "metrics.jsonl"}
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
@@ -34,11 +38,25 @@ def test_train_resume_and_train_again(run, tmp_path):
 
     result = run(*SMALL, "--resume")
     assert result.exit_code == 0
-    assert result.output.splitlines() == ["runs/digits-quick was finished before"]
+    assert result.output.splitlines()[0] == "runs/digits-quick was finished before"
+    for settings in ([], ["--set", "width=8"]):  # the run knows its own
+        result = run("--quiet", "--resume", *settings)
+        assert result.exit_code == 0, result.output
+    result = run("--quiet", "--resume", "--set", "width=9")
+    assert result.exit_code == 1
+    assert "started with another recipe (width: 8 there, 9 now)" in result.output
 
     result = run(*SMALL)
     assert result.exit_code == 1
     assert "holds a finished run: choose another folder" in result.output
+
+
+def test_a_training_that_has_learned_nothing_says_so(run):
+    result = run(*SMALL, "--set", "lr=1e-12", "--set", "holdout=100")
+    assert result.exit_code == 0, result.output
+    (warning,) = [line for line in result.output.splitlines() if line.startswith("warning: this network has learned")]
+    assert "--set threshold=0.2" in warning
+    assert "held-out images: clean" in result.output
 
 
 @pytest.mark.parametrize(

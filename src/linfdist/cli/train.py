@@ -1,5 +1,6 @@
 """`linfdist train`: train a network by a recipe, into the folder of a run."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -8,7 +9,8 @@ import typer
 from linfdist import recipes
 from linfdist.evaluation import watch
 from linfdist.machine import AUTO
-from linfdist.runs.folder import MODEL
+from linfdist.recipes.schema import PHASES
+from linfdist.runs.folder import MODEL, RECIPE
 from linfdist.training import train as run
 from linfdist.training.distributed import is_first
 
@@ -22,7 +24,9 @@ def train(
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="The run's folder.", show_default="runs/RECIPE")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Resume from the last checkpoint, if there is one.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue from the last checkpoint and its settings.")
+    ] = False,
     device: DeviceName = AUTO,
     data_dir: DataDir = None,
     quiet: Quiet = False,
@@ -33,8 +37,10 @@ def train(
     Example: linfdist train mnist-quick --set width=1024 --set epochs=100
     """
     with checking("RECIPE, --set"):
-        recipe = recipes.override(recipes.load(name), settings or [])
-    where, folder = chosen_device(device), out or Path("runs") / recipe.name
+        recipe = recipes.load(name)
+        folder = out or Path("runs") / recipe.name
+        recipe = _resumed(recipe, settings or [], folder) if resume else recipes.override(recipe, settings or [])
+    where = chosen_device(device)
     finished = (folder / MODEL).exists()
     run(
         recipe,
@@ -48,3 +54,20 @@ def train(
     )
     if is_first():
         say(f"{folder} was finished before" if finished else f"finished: {folder}")
+        say(f"next: linfdist evaluate {shlex.quote(str(folder))}")
+
+
+def _resumed(recipe: recipes.Recipe, settings: list[str], folder: Path) -> recipes.Recipe:
+    """Return the recipe that the run in this folder was begun with; settings that differ from it will be refused."""
+    given = recipes.override(recipe, settings)
+    try:
+        begun = recipes.load(str(folder / RECIPE))
+    except (OSError, recipes.RecipeError):
+        return given  # nothing was begun, or what is there will be refused
+    if begun.name != recipe.name:
+        return given
+    keys = {setting.partition("=")[0].strip() for setting in settings}
+    if "epochs" in keys:
+        keys = keys - {"epochs"} | set(PHASES)
+    same = all(getattr(given, key) == getattr(begun, key) for key in keys)
+    return begun if same else recipes.override(begun, settings)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from .. import data, machine
+from ..eps import in_words
 from ..files import remove_leftovers, write_atomically
 from ..models import PixelNet, save
 from ..recipes import Recipe
@@ -32,12 +33,14 @@ from .distributed import (
 )
 from .progress import Metrics, Reporter, has_checkpoint, load_checkpoint, save_checkpoint
 from .schedule import State
-from .trainer import Diverged, Sums, Trainer
+from .trainer import Diverged, Progress, Sums, Trainer
 
 Evaluate = Callable[[PixelNet, Tensor, Tensor], dict[str, float]]
 CHECKPOINT_SECONDS = 60.0
 SAME_SIGNAL_SECONDS = 2.0  # a terminal and a launcher may both pass on one Ctrl-C
 NOT_COMPARED = {"name", "source"}  # of a recipe, on resuming: they do not change the training
+EARLY_EPOCHS = 3  # in which a training that learns nothing is told
+BARELY = 1.1  # times the share of the largest class: up to there a network has learned nothing
 PATIENCE_SECONDS = 20.0  # until a file that one machine has written must be seen by the others
 
 
@@ -228,7 +231,9 @@ class _Run:
             row |= self.look(evaluate, *self.trainer.watched)
             if self.trainer.recipe.holdout:
                 row |= {f"seen_{name}": mean for name, mean in self.look(evaluate, *self.trainer.trained_on).items()}
-        extra = "".join(f"  {name} {row[name]:.2f}" for name in ("clean", "certified") if name in row)
+        extra = " ".join(f"{name} {row[name]:.2f}" for name in ("clean", "certified") if name in row)
+        if extra:
+            extra = f"  {'held-out' if self.trainer.recipe.holdout else 'training'} images: {extra}"
         if "seen_certified" in row:
             extra += f" (training images {row['seen_certified']:.2f})"
         reporter.line(
@@ -236,7 +241,23 @@ class _Run:
             f"epoch {progress.epoch:.0f}  p {progress.p:.4g}  lr {progress.lr:.4f}  loss {progress.loss:.4f}  "
             f"train {progress.train_accuracy:.2f}{extra}  {row['images_per_second']:.0f} img/s",
         )
+        if warning := self.warning(progress, row):
+            reporter.line(progress.step, warning)
         return row
+
+    def warning(self, progress: Progress, row: dict[str, Any]) -> str:
+        """Return what to say of a training that has learned nothing yet, or nothing at all; else nothing."""
+        chance = self.trainer.chance
+        if self.trainer.finished and row.get("clean", math.inf) <= BARELY * chance:
+            what, now = "this network has learned nothing", row["clean"]
+        elif progress.epoch <= EARLY_EPOCHS and progress.train_accuracy <= BARELY * chance:
+            what, now = "nothing is learned so far", progress.train_accuracy
+        else:
+            return ""
+        return (
+            f"warning: {what}: {now:.2f} % are right, and {chance:.2f} % would be by always naming one class. "
+            f"Check images and labels; then try {' or '.join(_remedies(self.trainer.recipe))}"
+        )
 
     def look(self, evaluate: Evaluate, images: Tensor, labels: Tensor) -> dict[str, float]:
         """Return what `evaluate` measures: each process takes its share of the images, lest the others wait for one."""
@@ -250,6 +271,17 @@ class _Run:
             return means
         counted = self.me.sum({"images": len(images), **{name: mean * len(images) for name, mean in means.items()}})
         return {name: counted[name] / counted["images"] for name in means}
+
+
+def _remedies(recipe: Recipe) -> Iterator[str]:
+    """Yield settings that may help a training that learns nothing, the likeliest first."""
+    if recipe.loss == "scaled_ce" and recipe.number("ce_start") < 1:
+        yield "--set ce_start=1"
+    if recipe.threshold is not None:
+        yield f"--set threshold={in_words(recipe.fraction('threshold') / 2)}"
+    if recipe.start is None and recipe.loss == "ibp_hinge":
+        yield "--set start=NETWORK, which this loss needs"
+    yield f"--set lr={recipe.lr / 3:.2g}"
 
 
 def _wait_for(path: Path) -> None:

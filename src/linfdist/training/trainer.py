@@ -68,6 +68,7 @@ class Trainer:
         seen = taken[spread_out(WATCHED_IMAGES, len(taken))]
         self.trained_on = (images[seen], labels[seen])  # training images as they are
         self.watched = (images[held], labels[held]) if recipe.holdout else self.trained_on
+        self.chance = 100 * float(labels[taken].bincount().max()) / len(taken)  # percent, by naming the largest class
         if info.num_classes < 2 or len(labels[taken].unique()) < 2:
             raise ValueError(f"{info.name}: all training images are of one class; a classifier needs at least two")
         self.batches = Batches(images, labels, recipe, self.workers, taken)
