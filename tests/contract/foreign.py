@@ -8,8 +8,8 @@ from torch import nn
 
 from linfdist.models import PixelNet
 from linfdist.nn import Box, Flatten, LipschitzModule, NearestClass, Normalize, Rounding, Stack
-from linfdist.nn.dist_linear import DistLinear
-from linfdist.nn.rounding import gamma, widened
+from linfdist.nn.base import gamma, widened
+from linfdist.nn.dist import DistLinear
 
 
 class GroupMean(LipschitzModule):

@@ -5,10 +5,9 @@ import math
 import pytest
 import torch
 
-from linfdist.ops.backends import native
+from linfdist.ops.backends import native, sizes
 from linfdist.ops.cached_lists import make_lists
 from linfdist.ops.dist import dist, dist_box
-from linfdist.ops.sizes import sizes
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 needs_native = pytest.mark.skipif(bool(native.missing()), reason="the native library is not built")

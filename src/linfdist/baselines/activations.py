@@ -11,8 +11,7 @@ from ..bounds.interval import relaxation
 from ..bounds.windows import pointwise, windowed
 from ..bounds.zonotope import Zonotope, flushed, forward_zonotope, largest_of, size_of, with_generators
 from ..nn import Box, LipschitzModule, Rounding
-from ..nn.base import Shape
-from ..nn.rounding import UP
+from ..nn.base import UP, Shape
 
 
 class ReLU(LipschitzModule):

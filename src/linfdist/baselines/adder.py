@@ -10,8 +10,7 @@ from torch.nn import functional
 
 from ..bounds.forms import BLOCK, OWN
 from ..nn import Box, LipschitzModule, Rounding
-from ..nn.base import Shape
-from ..nn.rounding import FLUSHED, gamma, largest, widened
+from ..nn.base import FLUSHED, Shape, gamma, largest, widened
 
 VARIANCE = 1e-5  # added to variances
 

@@ -16,8 +16,7 @@ from ..bounds.margins import BoundsMargins, Margins, known, margins
 from ..bounds.windows import Windowed, windowed
 from ..bounds.zonotope import Zonotope, forward_zonotope, mapped, samples_at_once, size_of
 from ..nn import Box, LipschitzModule, Readout, Rounding
-from ..nn.base import Shape
-from ..nn.rounding import FLUSHED, UP, gamma, largest, widened
+from ..nn.base import FLUSHED, UP, Shape, gamma, largest, widened
 
 
 class Affine(LipschitzModule):

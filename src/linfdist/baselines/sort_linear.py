@@ -8,9 +8,8 @@ from torch import Tensor, nn
 
 from ..eps import round_up
 from ..nn import Box, DistLinear, LipschitzModule, Readout, Rounding
-from ..nn.base import Shape
-from ..nn.dist_linear import distance_rounding
-from ..nn.rounding import FLUSHED, gamma, widened
+from ..nn.base import FLUSHED, Shape, gamma, widened
+from ..nn.dist import distance_rounding
 from ..ops.dist import dist
 from .sorted_sum import geometric, sorted_sum, sorted_sum_box
 

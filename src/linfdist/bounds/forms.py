@@ -9,9 +9,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ..nn import Box, CenterCrop, Flatten, LipschitzModule, Logits, Normalize
-from ..nn.base import Handlers, Shape
+from ..nn.base import FLUSHED, Handlers, Shape, gamma
 from ..nn.pixels import centred
-from ..nn.rounding import FLUSHED, gamma
 
 OWN = 2.0**-50  # relative slack per term of a sum: eight times the rounding error of float64
 UNDERFLOW = 2.0**-850  # exceeds the total underflow error of float64 in all sums of terms below LARGEST

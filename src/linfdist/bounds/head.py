@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from ..nn import Box, Head
-from ..nn.rounding import UP, gamma
+from ..nn.base import UP, gamma
 from .forms import OWN
 from .margin_reach import margin_reach, reach_by_label
 from .margins import BoundsMargins, Margins, known, margins

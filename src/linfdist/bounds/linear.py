@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..models import PixelNet
 from ..nn import Box
-from ..nn.rounding import widened
+from ..nn.base import widened
 from .forms import (
     BLOCK,
     LARGEST,

@@ -10,8 +10,7 @@ from torch import Tensor
 from ..models.mean import MeanLogits
 from ..models.rounding import flush_error, rounding_error
 from ..nn import Box, Readout, View
-from ..nn.base import Handlers
-from ..nn.rounding import FLUSHED, UP, mean_slack
+from ..nn.base import FLUSHED, UP, Handlers, mean_slack
 
 Proves = Callable[[Box, Tensor, float], Tensor]
 

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from ..models import PixelNet
 from ..nn import Box, CenterCrop, Flatten, LipschitzModule, Normalize
-from ..nn.base import Handlers
-from ..nn.rounding import FLUSHED, UP, widened
+from ..nn.base import FLUSHED, UP, Handlers, widened
 from .forms import BLOCK, LARGEST, OWN, UNDERFLOW, Forms, forms_of, lowest, margin_weights, normalize_sizes, pull_back
 from .interval import bare_box, nonlinear
 from .linear import ordinary

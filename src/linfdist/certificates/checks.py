@@ -3,6 +3,7 @@
 import copy
 import inspect
 import math
+import os
 from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any, TypeVar
@@ -18,7 +19,6 @@ from ..machine import DeviceError, choose_device
 from ..models import PixelNet
 from ..nn import Box, DistLinear
 from ..nn.base import Contract
-from ..nn.rounding import check_products
 
 PROVED = ("cpu", "cuda")  # types of devices; torch calls GPUs of AMD cuda, too
 Model = TypeVar("Model")
@@ -172,6 +172,35 @@ def check_process(parts: Iterable[Contract]) -> None:
         raise ValueError("global forward hooks are registered, which can change what a network computes: remove them")
     if any(part.multiplies for part in parts):
         check_products()
+
+
+EXACT_PRODUCTS = ("none", "ieee")  # torch's words for float32 products in float32
+EXACT_MODES = {  # what asks oneDNN and cuBLAS for other products than torch does, and what leaves them as they are
+    "ONEDNN_DEFAULT_FPMATH_MODE": "STRICT",
+    "DNNL_DEFAULT_FPMATH_MODE": "STRICT",
+    "NVIDIA_TF32_OVERRIDE": "0",
+    "CUBLAS_EMULATE_SINGLE_PRECISION": "0",
+    "CUBLAS_EMULATE_DOUBLE_PRECISION": "0",
+}
+
+
+def check_products() -> None:
+    """Raise ValueError if torch may compute matrix products in less than the precision of their factors."""
+    for variable, harmless in EXACT_MODES.items():
+        mode = os.environ.get(variable) or harmless
+        if mode.upper() != harmless:
+            raise ValueError(
+                f"{variable}={mode}: products may be computed in less than the network's precision, which its "
+                "bounds do not cover: unset it"
+            )
+    backends: Any = torch.backends
+    for part in (backends, backends.mkldnn.matmul, backends.cuda.matmul):
+        precision = part.fp32_precision
+        if precision not in EXACT_PRODUCTS:
+            raise ValueError(
+                f"torch may compute float32 products in {precision}, which the bounds of the network do not "
+                'cover: call torch.set_float32_matmul_precision("highest") first'
+            )
 
 
 def _declared(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:

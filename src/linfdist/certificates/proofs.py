@@ -13,7 +13,7 @@ from ..bounds.margins import Proves
 from ..models import PixelNet
 from ..models.rounding import flush_error
 from ..nn import Box, Contract
-from ..nn.rounding import DOWN, FLUSHED, UP
+from ..nn.base import DOWN, FLUSHED, UP
 
 
 class Proof(ABC):

@@ -12,7 +12,7 @@ from ..eps import round_down, round_up
 from ..exact import FrozenHead, FrozenNet
 from ..models import PixelNet
 from ..models.rounding import rounding_error
-from ..nn.rounding import DOWN, UP
+from ..nn.base import DOWN, UP
 from .graph import Graph, Value
 from .layers import layer_nodes, readout_nodes, stem
 

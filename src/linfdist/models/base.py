@@ -18,8 +18,7 @@ from torch import Tensor
 from ..data.base import as_pixels
 from ..files import file_sha256
 from ..nn import Box, CenterCrop, Clip, Contract, Flatten, LipschitzModule, MeanPool, Normalize, Readout, Stack
-from ..nn.mean_pool import check_pool
-from ..nn.normalize import check_clip
+from ..nn.pixels import check_clip, check_pool
 
 Columns = tuple[Tensor, Tensor, Tensor | None, Tensor | None]  # of a `Certificate`: prediction, radius, certified, ...
 Proves = Callable[[Tensor, Fraction | Tensor | None, Tensor | None, bool], Columns]  # of x, eps, y, radii

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from ..eps import round_up
 from ..nn import Flatten, Readout, Rounding, Stack, View
-from ..nn.base import Shape
-from ..nn.rounding import mean_rounding
+from ..nn.base import Shape, mean_rounding
 from .base import PixelNet
 from .rounding import network_rounding
 

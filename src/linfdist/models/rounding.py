@@ -8,10 +8,8 @@ import torch
 from torch import Tensor
 
 from ..eps import round_up
-from ..nn.base import LipschitzModule, Rounding
-from ..nn.readout import Readout
-from ..nn.rounding import FLUSHED as FLUSHED
-from ..nn.rounding import sizes
+from ..nn.base import FLUSHED as FLUSHED
+from ..nn.base import LipschitzModule, Readout, Rounding, sizes
 from .base import PixelNet
 
 

@@ -1,12 +1,20 @@
-"""The contract of layers: whatever certificates, attacks, counts and exports need to know of one, it says itself."""
+"""The contract of layers and readouts: each says itself what certificates, attacks, counts and exports need to know.
+
+Here are also the parts that no network does without: layers one after the other, features that are logits already, and
+the arithmetic of rounding errors.
+"""
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fractions import Fraction
-from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar, cast
 
+import torch
 from torch import Tensor, nn
+
+from ..eps import round_up
+from ..ops.backends import sizes as sizes
 
 Shape = tuple[int, ...]  # of one sample, without the batch
 P = ParamSpec("P")
@@ -56,7 +64,7 @@ class Contract(nn.Module, ABC):
 
     absorbs_flushes: bool = False
     """Whether its bounds hold however denormal numbers are treated, in itself and in the layers below: that is, also
-    for inputs that lie outside of the box by `nn.rounding.FLUSHED` times the smallest normal number."""
+    for inputs that lie outside of the box by `FLUSHED` times the smallest normal number."""
 
     def check(self, name: str) -> None:
         """Raise ValueError, naming the module, if its tensors have values for which its declarations do not hold."""
@@ -163,3 +171,172 @@ class LipschitzModule(Contract):
 
         ValueError if a value of the layer is not finite.
         """
+
+
+class Stack(LipschitzModule):
+    """The composition of layers: `torch.nn.Sequential` that hands p down and maps boxes too.
+
+    A stack within a stack counts as the layers that it holds.
+    """
+
+    repeatable = True
+    parts = (nn.ModuleList,)
+
+    def __init__(self, *layers: LipschitzModule) -> None:
+        super().__init__()
+        flat = [each for layer in layers for each in (layer if isinstance(layer, Stack) else (layer,))]
+        self.layers = nn.ModuleList(flat)
+
+    def __iter__(self) -> Iterator[LipschitzModule]:
+        return cast(Iterator[LipschitzModule], iter(self.layers))
+
+    @property
+    def lipschitz(self) -> float:
+        """The product of the layers' constants, rounded up."""
+        return round_up(math.prod((Fraction(layer.lipschitz) for layer in self), start=Fraction(1)))
+
+    def forward(self, x: Tensor, p: float | Tensor = math.inf) -> Tensor:
+        for layer in self:
+            x = layer(x, p)
+        return x
+
+    def forward_box(self, box: Box) -> Box:
+        for layer in self:
+            box = layer.forward_box(box)
+        return box
+
+    def output_shape(self, shape: Shape) -> Shape:
+        return self.shapes(shape)[-1]
+
+    def shapes(self, shape: Shape) -> list[Shape]:
+        """The shapes of the input and of each layer's output, without the batch."""
+        found = [shape]
+        for layer in self:
+            found.append(layer.output_shape(found[-1]))
+        return found
+
+    def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
+        """A layer passes the error of its input on, times its Lipschitz constant, and adds its own."""
+        peak, error = size, Fraction(0)
+        for layer in self:
+            own = layer.rounding(size, unit)
+            size, peak, error = own.size, max(peak, own.peak), error * Fraction(layer.lipschitz) + own.error
+        return Rounding(size, peak, error)
+
+    def terms(self, shape: Shape) -> int:
+        return sum(layer.terms(each) for layer, each in zip(self, self.shapes(shape), strict=False))
+
+    def elements(self, shape: Shape) -> int:
+        layers = (layer.elements(each) for layer, each in zip(self, self.shapes(shape), strict=False))
+        return max(*layers, math.prod(self.output_shape(shape)), math.prod(shape))
+
+
+class Readout(Contract):
+    """The last part of a network: features (B, F) -> logits (B, classes)."""
+
+    holds_distances: bool = False  # see `LipschitzModule`
+
+    @property
+    @abstractmethod
+    def classes(self) -> int:
+        """How many logits there are."""
+
+    @property
+    @abstractmethod
+    def lipschitz(self) -> float | None:
+        """The ℓ∞ Lipschitz constant of the logits in the features, never rounded down; None if there is no useful one.
+
+        A readout with a constant also has a `rounding`, and is certified by its margin in closed form. One without is
+        certified by bounds of its margins alone.
+        """
+
+    @abstractmethod
+    def forward(self, x: Tensor, p: float | Tensor = math.inf) -> Tensor:
+        """Compute the logits (B, classes) of features (B, F)."""
+
+    def forward_box(self, box: Box) -> Box:
+        """Bound the computed logits (b, classes) at p = inf over boxes of features; as for a layer.
+
+        A readout whose logits move together has closer bounds of their differences: see `linfdist.bounds.margins`.
+        """
+        raise TypeError(f"a {type(self).__name__} has no bounds of its logits, so nothing can be certified with it")
+
+    def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
+        """Describe the rounding of the logits, as for a layer; only for readouts with a Lipschitz constant."""
+        raise TypeError(f"a {type(self).__name__} has no Lipschitz constant, so its rounding is not asked for")
+
+
+class Logits(Readout):
+    """The features themselves are the logits: what a stack of layers is read out by."""
+
+    repeatable = True
+    lipschitz = 1.0
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self._classes = classes
+
+    @property
+    def classes(self) -> int:
+        return self._classes
+
+    def forward(self, x: Tensor, p: float | Tensor = math.inf) -> Tensor:
+        return x
+
+    def forward_box(self, box: Box) -> Box:
+        return box
+
+    def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
+        return Rounding.of(size, 0, unit)
+
+
+# --- rounding errors ----------------------------------------------------------------------------------
+
+
+FLUSHED = 2.0**40  # times the smallest normal number: far more than a network can lose by flushing denormal numbers
+UP, DOWN = 1 + 2.0**-50, 1 - 2.0**-50  # factors that outweigh a few roundings of float64
+
+
+def largest(tensor: Tensor) -> Fraction:
+    """Find max |t|, exactly and without a copy of the tensor; ValueError if it is not finite."""
+    size = sizes(tensor)[1]
+    if not math.isfinite(size):
+        raise ValueError("the network has weights that are not finite, so nothing can be certified with it")
+    return Fraction(size)
+
+
+def gamma(count: int, unit: float) -> float:
+    """γ_n = n u / (1 − n u), rounded up: the relative error of n roundings in a row; infinity if there are too many."""
+    return math.inf if count * unit > 0.5 else count * unit / (1 - count * unit) * UP
+
+
+def widened(lower: Tensor, upper: Tensor, slack: Tensor, dtype: torch.dtype) -> Box:
+    """Move float64 bounds outwards by a slack >= 0, and round them outwards to `dtype`.
+
+    The slack grows by 2^40 times the smallest normal number of `dtype`, far more than flushing denormal numbers to zero
+    can cost. Whoever computes the bounds in float64 adds the rounding of that to the slack.
+    """
+    apart = slack * UP + FLUSHED * torch.finfo(dtype).tiny
+    low, high = (lower - apart) - lower.abs() * 2.0**-50, (upper + apart) + upper.abs() * 2.0**-50
+    infinity = torch.tensor(math.inf, dtype=dtype, device=lower.device)
+    return Box(torch.nextafter(low.to(dtype), -infinity), torch.nextafter(high.to(dtype), infinity))
+
+
+def mean_rounding(size: Fraction, count: int, unit: Fraction) -> Rounding:
+    """Describe the rounding of a mean of so many numbers, none larger than `size`, summed in any order.
+
+    count - 1 additions lose at most (count - 1) u of the sum of the absolute values, and the division by count, or the
+    multiplication by a rounded 1/count, loses 2 u more. With count below 2^22, (count + 2) u covers the second order.
+    """
+    return Rounding(size, size * count, (count + 2) * unit * max(size, Fraction(1)))
+
+
+def mean_slack(size: Tensor, count: int, dtype: torch.dtype) -> Tensor:
+    """Bound how far a mean of `count` numbers, computed in `dtype` in any order, can be from the exact mean.
+
+    size: the mean of the absolute values, or more, in float64. What float64 loses in computing the same mean once more
+    is included; what flushing denormal numbers costs is not. Infinity where the sum might overflow.
+    """
+    precision = torch.finfo(dtype)
+    slack = (gamma(count + 2, precision.eps / 2) + 2.0**-50 * (count + 2)) * size
+    return slack.where(size * count < precision.max / 2, math.inf)

@@ -5,9 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from .base import Shape
-from .readout import Readout
-from .rounding import largest
+from .base import Readout, Shape, largest
 
 
 class ScaledLinear(nn.Module):

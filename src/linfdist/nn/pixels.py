@@ -1,13 +1,19 @@
-"""Layers that copy pixels: the middle of an image, other views of it, images as vectors."""
+"""Layers of pixels: crops, views, means of blocks, vectors; and the range that training likes.
+
+They are part of the network, so that radii outside are in pixels.
+"""
 
 import math
 import re
+from collections.abc import Sequence
 from fractions import Fraction
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.functional import avg_pool2d
 
-from .base import Box, LipschitzModule, Rounding, Shape
+from ..eps import round_up
+from .base import Box, LipschitzModule, Rounding, Shape, largest, mean_rounding, mean_slack, widened
 
 
 def centred(shape: Shape, size: int) -> tuple[int, int]:
@@ -126,3 +132,222 @@ class Flatten(LipschitzModule):
 
     def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
         return Rounding.of(size, 0, unit)
+
+
+LARGEST_BLOCK = (
+    1024  # pixels of a block's side: far beyond every image, and small enough for the bounds of the rounding
+)
+
+
+class MeanPool(LipschitzModule):
+    """For each size k, the means of the k×k blocks that tile the image; all of them in one vector.
+
+    (B, C, H, W) -> (B, F): for k of `sizes` in turn C·(H // k)·(W // k) means, channel by channel and row by row. Rows
+    and columns that are left over at the bottom and at the right are dropped. Size 1 gives the pixels themselves.
+
+    A mean moves by no more than the numbers that it is the mean of, so the layer is 1-Lipschitz; and a change of a few
+    pixels of a block moves it by a fraction only. Sums are rounded in an order that is not known: bounds get a slack.
+    """
+
+    lipschitz = 1.0
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        super().__init__()
+        self.sizes = check_pool(sizes)
+        if not self.sizes:
+            raise ValueError("a MeanPool needs at least one size of blocks; got none")
+
+    def forward(self, x: Tensor, p: float | Tensor = math.inf) -> Tensor:
+        if x.dim() != 4:
+            raise ValueError(f"a MeanPool takes images (B, C, H, W), got {tuple(x.shape)}")
+        self.output_shape(x.shape[1:])
+        return torch.cat([x.flatten(1) if k == 1 else avg_pool2d(x, k).flatten(1) for k in self.sizes], 1)
+
+    def forward_box(self, box: Box) -> Box:
+        """Means of the ends in float64, moved outwards by what rounding can do in any order of summation."""
+        dtype = box.lower.dtype
+        lower, upper = box.lower.double(), box.upper.double()
+        furthest = torch.maximum(lower.abs(), upper.abs())
+        parts = []
+        for k in self.sizes:
+            if k == 1:
+                parts.append(Box(box.lower.flatten(1), box.upper.flatten(1)))
+            else:
+                low, high, size = (avg_pool2d(each, k).flatten(1) for each in (lower, upper, furthest))
+                parts.append(widened(low, high, mean_slack(size, k * k, dtype), dtype))
+        return Box(torch.cat([part.lower for part in parts], 1), torch.cat([part.upper for part in parts], 1))
+
+    def output_shape(self, shape: Shape) -> Shape:
+        """The number of means; ValueError if the image is smaller than a block."""
+        if len(shape) != 3:
+            raise ValueError(f"a MeanPool takes images (C, H, W), got {tuple(shape)}")
+        channels, height, width = shape
+        if max(self.sizes) > min(height, width):
+            raise ValueError(f"an image of {height}x{width} has no block of {max(self.sizes)}x{max(self.sizes)} pixels")
+        return (sum(channels * (height // k) * (width // k) for k in self.sizes),)
+
+    def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
+        """That of the largest blocks; pixels are copied exactly."""
+        side = max(self.sizes)
+        return Rounding.of(size, 0, unit) if side == 1 else mean_rounding(size, side**2, unit)
+
+    def extra_repr(self) -> str:
+        return f"{list(self.sizes)}"
+
+
+def check_pool(sizes: object) -> tuple[int, ...]:
+    """The sizes of blocks as a tuple, which may be empty; TypeError or ValueError for what cannot be sizes."""
+    if not isinstance(sizes, Sequence) or not all(type(k) is int for k in sizes):
+        raise TypeError(f"sizes of blocks must be a list of whole numbers such as [1, 2, 4], got {sizes!r}")
+    if wrong := [k for k in sizes if not 1 <= k <= LARGEST_BLOCK]:
+        raise ValueError(f"every size of a block must be between 1 and {LARGEST_BLOCK} pixels, got {wrong[0]}")
+    if len(set(sizes)) < len(sizes):
+        raise ValueError(f"sizes of blocks must not repeat, got {str(list(sizes))[:60]}")
+    return tuple(sizes)
+
+
+NARROWEST = 2.0**-20  # high - low of a Clip: below it, the slope would be so large that rounding decides
+
+
+class Normalize(LipschitzModule):
+    """y[b, c] = (x[b, c] - mean[c]) / std, with one std for all channels, so that an ε-ball stays a ball (of ε / std).
+
+    x (B, C, H, W) -> (B, C, H, W). `mean` (C, 1, 1) and `std` () are buffers, saved with the weights.
+    """
+
+    repeatable = True
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, mean: Sequence[float], std: float) -> None:
+        super().__init__()
+        if not len(mean) or not all(math.isfinite(value) for value in mean):
+            raise ValueError(f"mean must be one finite number per channel, got {mean!r}")
+        _check_std(std)
+        self.register_buffer("mean", torch.tensor(mean, dtype=torch.get_default_dtype())[:, None, None])  # (C, 1, 1)
+        self.register_buffer("std", torch.tensor(std, dtype=torch.get_default_dtype()))  # ()
+        self.register_load_state_dict_post_hook(_check_loaded)
+
+    @property
+    def lipschitz(self) -> float:
+        """1/std, rounded up, for the std in use: as a float32 it is not quite the number given."""
+        return round_up(1 / Fraction(self.std.item()))
+
+    def forward(self, x: Tensor, p: float | Tensor = math.inf) -> Tensor:
+        channels = self.mean.shape[0]
+        if x.dim() != 4 or x.shape[1] != channels:
+            raise ValueError(f"need images (B, {channels}, H, W), got {tuple(x.shape)}")
+        return (x - self.mean) / self.std
+
+    def forward_box(self, box: Box) -> Box:
+        """The same two float operations on both ends: rounded subtraction and division by std > 0 are monotone, so
+        this encloses (x − mean)/std as executed.
+        """
+        return Box(self(box.lower), self(box.upper))
+
+    def output_shape(self, shape: Shape) -> Shape:
+        return shape
+
+    def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
+        """Two operations, each no larger than the larger of the two."""
+        shifted = size + largest(self.mean)
+        return Rounding.of(max(shifted / Fraction(self.std.item()), shifted), 2, unit)
+
+    def check(self, name: str) -> None:
+        if self.std.dim() != 0:
+            raise ValueError(
+                f"{name}.std must be one number, so that a ball of pixels stays a ball; got {tuple(self.std.shape)}"
+            )
+        _check_std(self.std.item(), f"{name}.std")
+
+    def extra_repr(self) -> str:
+        return f"mean={self.mean.flatten().tolist()}, std={self.std.item()}" if not self.std.is_meta else ""
+
+
+def _check_std(std: float, name: str = "std") -> None:
+    """The order of bounds and the Lipschitz constant hang on it."""
+    if not torch.finfo(torch.float32).tiny <= std < math.inf:
+        raise ValueError(f"{name} must be positive, finite and no denormal, got {std!r}")
+
+
+class Clip(LipschitzModule):
+    """g(x) = (x − low) / (high − low), but 0 for pixels below `low` and 1 for pixels above `high`.
+
+    x of any shape -> same shape. For pixels of [0, 1], with 0 <= low < high <= 1. The slope between the two is
+    1 / (high − low), and this is the Lipschitz constant, rounded up: radii shrink by it. In return, a pixel that is
+    below `low` or above `high` by more than ε cannot be moved by an attack at all: its interval becomes a point.
+
+    `low` and `high` () are buffers, saved with the weights.
+    """
+
+    repeatable = True
+    low: Tensor
+    high: Tensor
+
+    def __init__(self, low: float, high: float) -> None:
+        super().__init__()
+        _check_bounds(low, high)
+        dtype = torch.get_default_dtype()
+        in_use = torch.tensor([low, high], dtype=dtype, device="cpu").tolist()
+        _check_bounds(in_use[0], in_use[1])
+        self.register_buffer("low", torch.tensor(low, dtype=dtype))  # ()
+        self.register_buffer("high", torch.tensor(high, dtype=dtype))  # ()
+        self.register_load_state_dict_post_hook(_check_loaded)
+
+    @property
+    def lipschitz(self) -> float:
+        """1 / (high − low) for the numbers in use, rounded up."""
+        return round_up(1 / self.span())
+
+    def forward(self, x: Tensor, p: float | Tensor = math.inf) -> Tensor:
+        return ((x - self.low) / (self.high - self.low)).clamp(0.0, 1.0)
+
+    def forward_box(self, box: Box) -> Box:
+        """The same float operations on both ends: each of them keeps the order of its results, rounding included."""
+        return Box(self(box.lower), self(box.upper))
+
+    def output_shape(self, shape: Shape) -> Shape:
+        return shape
+
+    def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
+        """A subtraction and a division, each rounded once; where the quotient is larger than 1, clipping removes it."""
+        shifted = size + Fraction(self.low.item())
+        return Rounding(Fraction(1), max(shifted, shifted / self.span()), 2 * unit)
+
+    def check(self, name: str) -> None:
+        if self.low.dim() or self.high.dim():
+            raise ValueError(f"{name}.low and {name}.high must be one number each, so that a ball stays a ball")
+        _check_bounds(self.low.item(), self.high.item(), name)
+
+    def extra_repr(self) -> str:
+        return f"{self.low.item()}, {self.high.item()}" if not self.low.is_meta else ""
+
+    def span(self) -> Fraction:
+        """What `forward` divides by: the rounded difference."""
+        return Fraction((self.high - self.low).item())
+
+
+def check_clip(clip: object) -> tuple[float, float] | None:
+    """The bounds (low, high), or None for no clipping; TypeError or ValueError for what cannot be bounds."""
+    if clip is None:
+        return None
+    numbers = isinstance(clip, Sequence) and all(type(bound) in (int, float) for bound in clip)
+    if not isinstance(clip, Sequence) or not numbers or len(clip) != 2:
+        raise TypeError(f"clip must be two numbers, [low, high], or None; got {clip!r}")
+    _check_bounds(*clip)
+    return clip[0], clip[1]
+
+
+def _check_bounds(low: float, high: float, name: str = "clip") -> None:
+    """The order of bounds and the Lipschitz constant hang on it. NaN fails too."""
+    if not 0 <= low < high <= 1:
+        raise ValueError(f"{name} needs bounds with 0 <= low < high <= 1, got low = {low!r} and high = {high!r}")
+    if not high - low >= NARROWEST:
+        raise ValueError(f"{name} needs bounds at least 2^-20 apart, got low = {low!r} and high = {high!r}")
+
+
+def _check_loaded(layer: nn.Module, _: object) -> None:
+    if isinstance(layer, Normalize) and not layer.std.is_meta:
+        _check_std(layer.std.item())
+    if isinstance(layer, Clip) and not layer.low.is_meta:
+        _check_bounds(layer.low.item(), layer.high.item())

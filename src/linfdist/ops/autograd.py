@@ -9,11 +9,7 @@ from torch.autograd import Function
 
 from . import operators
 from .geometry import Geometry, Ints
-
-
-def as_images(x: Tensor) -> Tensor:
-    """(B, I) -> (B, I, 1, 1); images stay."""
-    return x if x.dim() == 4 else x.view(*x.shape, 1, 1) if x.is_contiguous() else x[:, :, None, None]
+from .operators import as_images
 
 
 def _like(x: Tensor, y: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from . import operators
-from .autograd import BoxDist, InfDist, PDist, PlainDist, as_images
+from .autograd import BoxDist, InfDist, PDist, PlainDist
 from .geometry import POINT, Geometry, IntOrPair, check_fit, make_geometry
 
 
@@ -147,7 +147,7 @@ def _plain_dist(x: Tensor, w: Tensor, p: float | Tensor, geometry: Geometry) -> 
     _check_power(p)
     if torch.is_grad_enabled() and (x.requires_grad or w.requires_grad):
         return PlainDist.apply(x, w, float(p), geometry)
-    images, filters, power = as_images(x), as_images(w), float(p)
+    images, filters, power = operators.as_images(x), operators.as_images(w), float(p)
     if power == math.inf:
         y: Tensor = operators.inf_dist(images, filters, geometry)
     else:

@@ -39,6 +39,11 @@ def is_plain(*tensors: Tensor) -> bool:
     )
 
 
+def as_images(x: Tensor) -> Tensor:
+    """(B, I) -> (B, I, 1, 1); images stay."""
+    return x if x.dim() == 4 else x.view(*x.shape, 1, 1) if x.is_contiguous() else x[:, :, None, None]
+
+
 def with_geometry(function: Callable[..., Any], place: int) -> Callable[..., Any]:
     """Wrap a function that takes a `Geometry` after `place` arguments, for torch, which gives its four parts there."""
 

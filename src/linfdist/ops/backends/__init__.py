@@ -7,6 +7,7 @@ geometry; outputs are (N, O, OH, OW). The I = C/groups * KH * KW inputs of a neu
 is the value 0.
 """
 
+import math
 import os
 import warnings
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from ..geometry import Geometry, Ints
@@ -157,6 +159,32 @@ def native_for(x: Tensor, name: str) -> ModuleType | None:
     if forced_backend() not in ("", "native") or native.unsupported(x, x) or not native.has(name):
         return None
     return native
+
+
+_BITS = {torch.float32: torch.int32, torch.float64: torch.int64}
+
+
+def sizes(tensor: Tensor) -> tuple[float, float]:
+    """Return the smallest |t| that is not 0, NaN if there is none, and the largest |t|.
+
+    The largest is 0 if there is none, NaN if one is NaN.
+
+    Numbers are compared by their bits, which have the same order: so denormal numbers are seen, whether or not the
+    processor takes them for 0. One that is smaller than all normal numbers may come out as 0 in such a mode.
+    """
+    values = tensor.detach().contiguous()
+    values = values if values.dtype in _BITS else values.double()  # halves, which that holds exactly
+    native = native_for(values, "sizes")
+    if native:
+        least, largest = native.sizes(values).tolist()
+        return least, largest
+    if not values.numel():
+        return math.nan, 0.0
+    every = torch.iinfo(_BITS[values.dtype]).max  # all bits but the sign
+    bits = values.view(_BITS[values.dtype]) & every
+    found = torch.stack([bits.where(bits != 0, every).min(), bits.max()])
+    least, largest = found.view(values.dtype).tolist()
+    return least, largest
 
 
 def forced_backend() -> str:
