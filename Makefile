@@ -30,6 +30,11 @@ setup: .venv/.package  ## fill .venv with pinned tools and the package, editable
 # Editable: src/ is used in place, csrc/ is compiled into build/ and only what changed is compiled again.
 .venv/.package: .venv/.tools $(native_sources)
 	$(pip) --no-build-isolation --config-settings=build-dir=build/editable -e '.[dev]'
+	@touch $@ .venv/.demo
+
+# What the demo needs, without the tools of tests and docs.
+.venv/.demo: .venv/.tools $(native_sources)
+	$(pip) --no-build-isolation --config-settings=build-dir=build/editable -e '.[report]'
 	@touch $@
 
 .venv/.docs: .venv/.package
@@ -90,7 +95,7 @@ docs: .venv/.docs  ## build the documentation into site/, run its tutorials, fol
 	rm -rf site && cp -r build/docs/site site
 	$(bin)/python -m tools.links site
 
-demo: setup  ## fetch MNIST, train mnist-quick from scratch, certify and attack all test images, report
+demo: .venv/.demo  ## fetch MNIST, train mnist-quick from scratch, certify and attack all test images, report
 	$(bin)/linfdist info
 	$(bin)/linfdist data fetch mnist
 	$(bin)/linfdist train mnist-quick --resume
