@@ -8,7 +8,7 @@ import re
 import sys
 from decimal import ROUND_DOWN, Context, Decimal
 from fractions import Fraction
-from numbers import Real
+from numbers import Rational, Real
 
 _DECIMAL = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _NUMBER = re.compile(rf"({_DECIMAL})(?:\s*/\s*({_DECIMAL}))?")
@@ -17,25 +17,22 @@ _MAX_EXPONENT = 400  # beyond every float64; keeps "1e-999999999" from filling t
 _SIX_DIGITS = Context(prec=6, rounding=ROUND_DOWN)
 _EXAMPLES = "a decimal such as 0.3 or a fraction such as 8/255"
 
-Eps = str | int | float | Fraction  # a radius, as users give it
+Eps = str | int | float | Fraction | Decimal  # a radius, as users give it; NumPy's numbers too
+
+
+def is_number(value: object) -> bool:
+    """Whether it is one number, or text for one: what `parse_eps` looks at, as opposed to several of them."""
+    return isinstance(value, str | Real | Decimal)
 
 
 def parse_eps(text: Eps, *, name: str = "eps", at_most: int = 1) -> Fraction:
     """Parse a radius on the 0–1 intensity scale into its exact value, between 0 and `at_most`.
 
     Text means what it says: "0.3" is 3/10, "8/255" is 8/255, "8.8/255" is 44/1275. A Python float means its exact
-    binary value: 0.3 is 5404319552844595/18014398509481984. ValueError says what is wrong and what is allowed.
+    binary value: 0.3 is 5404319552844595/18014398509481984. So does a number of any other type, or it is refused: no
+    radius is rounded before it is used. ValueError or TypeError says what is wrong and what is allowed.
     """
-    if isinstance(text, str):
-        value = _from_text(text.strip(), name)
-    elif isinstance(text, bool) or not isinstance(text, Real):
-        raise TypeError(f"{name} = {text!r}: must be text or a number, not {type(text).__name__}")
-    elif isinstance(text, int | Fraction):
-        value = Fraction(text)
-    elif math.isfinite(text):
-        value = Fraction(float(text))
-    else:
-        raise ValueError(f"{name} = {text!r}: must be finite, {_EXAMPLES}")
+    value = _from_text(text.strip(), name) if isinstance(text, str) else _from_number(text, name)
     if not 0 <= value <= at_most:
         side = "negative" if value < 0 else f"more than {at_most}"
         levels = f"; {value} levels of 255 are {value}/255" if value.denominator == 1 and 1 < value <= 255 else ""
@@ -67,6 +64,22 @@ def in_words(eps: Fraction) -> str:
     return f"{_SIX_DIGITS.divide(Decimal(eps.numerator), Decimal(eps.denominator)):f}"
 
 
+def _from_number(number: object, name: str) -> Fraction:
+    where = f"{name} = {number!r}"
+    if isinstance(number, bool) or not isinstance(number, Real | Decimal):
+        raise TypeError(f"{where}: must be text or a number, not {type(number).__name__}")
+    if isinstance(number, Rational):
+        return Fraction(int(number.numerator), int(number.denominator))  # NumPy's whole numbers overflow in fractions
+    if not (number.is_finite() if isinstance(number, Decimal) else math.isfinite(number)):
+        raise ValueError(f"{where}: must be finite, {_EXAMPLES}")
+    if isinstance(number, Decimal):
+        return _exact(number, where)
+    ratio = getattr(number, "as_integer_ratio", None)  # floats of all widths have it, and it is exact
+    if ratio is None:
+        raise TypeError(f"{where}: the exact value of a {type(number).__name__} is not known; give text or a fraction")
+    return Fraction(*(int(part) for part in ratio()))
+
+
 def _from_text(text: str, name: str) -> Fraction:
     where = f"{name} = {text[:_MAX_LENGTH]!r}"
     if len(text) > _MAX_LENGTH:
@@ -75,14 +88,13 @@ def _from_text(text: str, name: str) -> Fraction:
     match = _NUMBER.fullmatch(unsigned)
     if match is None:
         raise ValueError(f"{where}: is not a number; give {_EXAMPLES}")
-    over, under = (_exact(part or "1", where) for part in match.groups())
+    over, under = (_exact(Decimal(part or "1"), where) for part in match.groups())
     if under == 0:
         raise ValueError(f"{where}: divides by zero; give {_EXAMPLES}")
     return over / under if unsigned == text else -over / under
 
 
-def _exact(digits: str, where: str) -> Fraction:
-    decimal = Decimal(digits)
+def _exact(decimal: Decimal, where: str) -> Fraction:
     if decimal and abs(decimal.adjusted()) > _MAX_EXPONENT:
         raise ValueError(f"{where}: is out of range; give {_EXAMPLES}")
     return Fraction(decimal) if decimal else Fraction(0)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from linfdist import data, models, recipes
-from linfdist.data.base import as_pixels
+from linfdist.data.samples import as_pixels
 from linfdist.files import load_tensors, save_tensors
 from linfdist.training import Diverged, Interrupted, Trainer, train
 

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
-from numbers import Real
+from typing import cast
 
 import torch
 from torch import Tensor
 
-from ..eps import Eps, parse_eps, round_down
+from ..data.samples import check_labels, check_plain
+from ..eps import Eps, is_number, parse_eps, round_down
 from ..models import Network, PixelNet
 
 
@@ -145,17 +146,16 @@ class Attack(ABC):
 
         The network is left as it was: no gradients, no change of mode. ValueError for a network in training mode.
         """
-        one = isinstance(eps, str | Real)
-        given = [eps] if isinstance(eps, str | Real) else eps
-        if not isinstance(given, Sequence):
+        several = not is_number(eps)
+        if several and not isinstance(eps, Sequence):
             raise TypeError(f"eps = {eps!r}: must be text or a number, or a list with one of these for each image")
-        radii = [parse_eps(each) for each in given]
-        if not one and len(radii) != len(x):
-            raise ValueError(f"eps holds {len(radii)} radii for {len(x)} images: give one, or one for each image")
+        radii = [parse_eps(each) for each in (cast(Sequence[Eps], eps) if several else [cast(Eps, eps)])]
         check(network, x, y)
+        if several and len(radii) != len(x):
+            raise ValueError(f"eps holds {len(radii)} radii for {len(x)} images: give one, or one for each image")
         floats = network.floats
         with torch.inference_mode(False), torch.no_grad(), frozen(floats):
-            inputs, y = x.clone(), y.clone()  # what was made in inference mode has no gradients
+            inputs, y = x.clone(), y.to(torch.int64, copy=True)  # what was made in inference mode has no gradients
             pixels = network.to_pixels(inputs)
             ball, images = Ball.around(pixels, radii), pixels.clone()
             right = ((floats.predict(pixels) == y) & (ball.eps > 0).flatten()).nonzero()[:, 0]
@@ -173,16 +173,14 @@ def check(network: Network, x: Tensor, y: Tensor) -> None:
     """Raise for what cannot be attacked, with the reason."""
     if any(module.training for module in network.floats.modules()):
         raise ValueError("a network in training mode cannot be attacked: call .eval() first")
+    check_plain(x, "x")
     network.check_images(x)
     pixels = network.to_pixels(x)
     if not ((pixels >= 0) & (pixels <= 1)).all():  # NaN fails too
         raise ValueError("pixels must lie in [0, 1]")
-    if y.dtype != torch.int64 or y.shape != x.shape[:1]:
-        raise ValueError(f"need one int64 label per image, {tuple(x.shape[:1])}, got {y.dtype} {tuple(y.shape)}")
     if network.classes < 2:
         raise ValueError("a network with one class cannot be fooled")
-    if len(y) and not 0 <= int(y.min()) <= int(y.max()) < network.classes:  # others would pass for broken
-        raise ValueError(f"labels must lie between 0 and {network.classes - 1}, got {int(y.min())} to {int(y.max())}")
+    check_labels(network.classes, y, len(x))  # a label that is no class would pass for broken
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..eps import Eps, parse_eps
 from ..models import Network, PixelNet
-from .base import Attack, Attacked
+from .base import Attack, Attacked, check
 from .strong import STAGES, Strong
 
 FIRST = tuple(Fraction(k, 8) for k in (1, 2, 4, 6, 8, 12, 16, 32))  # the radii of the first round over `start`; and 1
@@ -36,6 +36,7 @@ def smallest(
         raise ValueError("start = 0: must be above 0 and at most 1, on the 0–1 intensity scale")
     if rounds < 1:
         raise ValueError(f"rounds = {rounds}: must be at least 1")
+    check(network, x, y)
     attack = attack or Strong(stages=STAGES[:4])
     floats, pixels = network.floats, network.to_pixels(x)
     searches = [_Search(image) for image in pixels]

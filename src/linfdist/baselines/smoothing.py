@@ -16,6 +16,7 @@ from statistics import NormalDist
 import torch
 from torch import Tensor
 
+from ..data.samples import check_labels, check_plain
 from ..eps import Eps, parse_eps, round_down
 from ..models import PixelNet
 
@@ -85,7 +86,10 @@ def smoothed(
         raise ValueError(f"sigma = {sigma!r}: must be more than 0, the deviation of the noise on the 0–1 scale")
     if min(samples, guesses) < 1:
         raise ValueError(f"samples = {samples!r} and guesses = {guesses!r}: must be at least 1")
+    check_plain(x, "x")
     network.check_images(x)
+    if y is not None:
+        check_labels(network.classes, y, len(x))
     exact, pixels = parse_eps(eps), network.shape[0] * math.prod(network.size)
     prediction, radius, holds = [], [], []
     for place, image in enumerate(x):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..data.augment import Augment, augment
-from ..data.base import as_pixels
+from ..data.samples import as_pixels
 from ..models import PixelNet
 from ..training import Diverged
 from .methods import METHODS, Method

@@ -12,12 +12,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ..data.base import as_samples
+from ..data.samples import as_numbers, as_samples, check_plain, plain_array
 from ..eps import Eps, down, in_words, parse_eps
 from ..machine import CPU, choose_device
 from ..models import Network, as_network
 from ..models.base import Proves
-from .checks import check_plain, copy_of, on_device, tensors_of
+from .checks import copy_of, on_device, tensors_of
 from .methods import check_method
 from .prover import prover_of
 
@@ -99,7 +99,8 @@ def _chosen(index: Any, n: int) -> Tensor:
                 raise IndexError(f"image {position} of a certificate of {n} images")
             return torch.tensor([position % n])
     if isinstance(index, Tensor | np.ndarray | list | tuple | range):
-        chosen = torch.as_tensor(index) if len(index) else torch.empty(0, dtype=torch.int64)
+        plain = plain_array(index, "an index") if isinstance(index, np.ndarray) else index  # a mask may hide entries
+        chosen = torch.as_tensor(plain) if len(plain) else torch.empty(0, dtype=torch.int64)
         if chosen.dim() == 1 and not (chosen.is_floating_point() or chosen.is_complex()):
             return chosen
     raise TypeError(f"an index must be a whole number, a slice, or several numbers or truth values, got {index!r}")
@@ -163,22 +164,23 @@ Ball = Fraction | Tensor | None  # a radius, read: exact, or one for each pixel;
 def as_asked(model: object, x: Samples, eps: Radius | None, y: Any) -> tuple[Network, Tensor, Ball, Tensor | None]:
     """Return network, samples, radius and labels as proofs take them: see `certify` for what they may be."""
     if isinstance(x, np.ndarray):
+        samples = as_samples(x, "x")
         if isinstance(eps, np.ndarray | Tensor):
             eps = _eps_of_array(eps, x)
-        x = as_samples(x, "x")
+        x = samples
         network = as_network(model, x.shape[1:])
         x = network.from_bytes(x)
     else:
         check_plain(x, "x")
         network = as_network(model, x.shape[1:])
+        if isinstance(eps, np.ndarray | Tensor):
+            eps = as_numbers(eps, "eps")
         if x.dim() == 2 and network.shape[1:] == (1, 1):  # rows of features
             x = x[:, :, None, None]
-            if isinstance(eps, np.ndarray | Tensor):
-                eps = torch.as_tensor(eps)[..., None, None] if eps.ndim in (1, 2) else torch.as_tensor(eps)
-    if isinstance(eps, np.ndarray):
-        eps = torch.tensor(eps)
+            if isinstance(eps, Tensor) and eps.dim() in (1, 2):
+                eps = eps[..., None, None]
     ball = eps if eps is None or isinstance(eps, Tensor) else parse_eps(eps)
-    return network, x, ball, torch.tensor(y) if isinstance(y, np.ndarray) else y
+    return network, x, ball, as_numbers(y, "y") if isinstance(y, np.ndarray) else y
 
 
 def proved(network: Network, prove: Proves, x: Tensor, ball: Ball, y: Tensor | None, radii: bool) -> Certificate:
@@ -189,7 +191,8 @@ def proved(network: Network, prove: Proves, x: Tensor, ball: Ball, y: Tensor | N
 
 def _eps_of_array(eps: NDArray[Any] | Tensor, x: NDArray[Any]) -> Tensor:
     """A radius for each number of x, moved to where that number is moved to: the channels may come last."""
-    given = np.asarray(eps)
+    numbers = as_numbers(eps, "eps").detach().cpu()
+    given = (numbers.double() if numbers.is_floating_point() else numbers).numpy()
     try:
         whole = np.broadcast_to(given, x.shape)
     except ValueError:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.modules import module as nn_module
 
 from ..bounds.head import DOUBLE_TANH_EPS, TANH_EPS
+from ..data.samples import check_plain
 from ..machine import DeviceError, choose_device
 from ..models import PixelNet
 from ..nn import Box, DistLinear
@@ -297,15 +298,6 @@ def _check_tensors(network: PixelNet) -> None:
         raise TypeError(f"a network to certify must be float32 or float64 throughout, on one device; this one: {found}")
 
 
-def check_plain(tensor: Tensor, name: str) -> None:
-    """Raise TypeError unless it is an ordinary tensor: dense, with one shape and with values."""
-    if type(tensor) not in (Tensor, nn.Parameter):
-        raise TypeError(f"{name} must be a plain tensor, got {type(tensor).__name__}")
-    if tensor.is_nested or tensor.layout != torch.strided or tensor.is_meta:
-        kind = "nested" if tensor.is_nested else "without values" if tensor.is_meta else str(tensor.layout)
-        raise TypeError(f"{name} must be an ordinary dense tensor, but it is {kind}")
-
-
 def check_images(network: PixelNet, x: Tensor) -> None:
     """Raise unless x is a batch of the network's images, in its precision, on its device and in [0, 1].
 
@@ -324,18 +316,6 @@ def check_images(network: PixelNet, x: Tensor) -> None:
     low, high = (end.item() for end in torch.aminmax(x))
     if not (low >= 0 and high <= 1):  # NaN fails too
         raise ValueError(f"pixels must lie in [0, 1], got values from {low!r} to {high!r}: for bytes, x.float() / 255")
-
-
-def check_labels(classes: int, y: Tensor, count: int) -> None:
-    """Raise unless y are `count` labels, each one of so many classes."""
-    if not isinstance(y, Tensor) or y.dtype.is_floating_point or y.dtype.is_complex or y.dtype == torch.bool:
-        raise TypeError(f"y must be a tensor of integers, got {y.dtype if isinstance(y, Tensor) else type(y).__name__}")
-    if tuple(y.shape) != (count,):
-        raise ValueError(f"y must have shape ({count},), one class per image; got {tuple(y.shape)}")
-    check_plain(y, "y")
-    labels = y.tolist()  # minima of some kinds of integers are beyond torch
-    if labels and not (min(labels) >= 0 and max(labels) < classes):
-        raise ValueError(f"y must hold classes 0 to {classes - 1}, got {min(labels)} to {max(labels)}")
 
 
 def check_eps(eps: Tensor, x: Tensor) -> None:

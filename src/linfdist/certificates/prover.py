@@ -8,13 +8,14 @@ import torch
 from torch import Tensor
 
 from ..bounds import proofs
+from ..data.samples import check_labels
 from ..eps import round_down, round_up
 from ..models import Network, PixelNet
 from ..models.base import Columns, Proves
 from ..models.composed import narrowed
 from ..models.rounding import flush_error, rounding_error
 from ..nn.base import Contract
-from .checks import check_device, check_eps, check_images, check_labels, check_network, check_process
+from .checks import check_device, check_eps, check_images, check_network, check_process
 from .methods import METHODS
 from .proofs import BoxProof, FeatureMargin, LogitMargin, Proof, rows_at_once
 

@@ -1,9 +1,8 @@
-"""What a data set is, what can go wrong with one, and samples in memory as people have them."""
+"""What a data set is, and what can go wrong with one."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +12,6 @@ from torch import Tensor
 from ..errors import LinfdistError
 
 SPLITS = ("train", "test")
-MOST_CHANNELS = 4  # of images whose channels come last
 
 Pixels = NDArray[np.uint8]
 Labels = NDArray[np.int64]
@@ -98,16 +96,6 @@ class Builtin:
     by_hand: str  # which files to put into the data folder
 
 
-def as_pixels(images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Return bytes as pixels of [0, 1], k/255 rounded once; floats are taken for pixels, and only get their type.
-
-    The same bits on every device: divided by a Python number, torch on CUDA would multiply by a rounded 1/255 instead.
-    """
-    if images.dtype != torch.uint8:
-        return images.to(dtype)
-    return images.to(dtype).div_(torch.full((), 255.0, dtype=dtype, device=images.device))
-
-
 def spread_out(count: int, total: int) -> Tensor:
     """Return the numbers of `count` of `total` samples, or of all, in order: one of each of `count` equal stretches.
 
@@ -120,23 +108,3 @@ def spread_out(count: int, total: int) -> Tensor:
     first, end = stretch * total // max(count, 1), (stretch + 1) * total // max(count, 1)
     share = stretch * 2654435769 % 2**32  # of 2**32: the fraction of a multiple of the golden ratio
     return first + (share * (end - first) >> 32)
-
-
-def as_samples(values: Any, name: str = "images") -> Tensor:
-    """Return samples as a tensor (N, C, H, W) on the CPU, of the type that they have.
-
-    Rows of features (N, F) become (N, F, 1, 1). Gray images (N, H, W) get a channel. In NumPy arrays the channels of
-    images may come last, as (N, H, W, C).
-    """
-    if isinstance(values, Tensor):
-        samples = values.detach().cpu()
-    else:
-        array = np.asarray(values)
-        if array.ndim == 4 and array.shape[3] <= MOST_CHANNELS < array.shape[1]:
-            array = array.transpose(0, 3, 1, 2)
-        if array.dtype.kind not in "uif" or array.dtype.itemsize > 8:
-            raise TypeError(f"{name}: must be bytes (uint8) or floats in [0, 1], got {array.dtype}")
-        samples = torch.tensor(array)  # a copy: an array may be read-only, or run backwards
-    if samples.dim() == 2:
-        return samples[:, :, None, None]
-    return samples[:, None] if samples.dim() == 3 else samples

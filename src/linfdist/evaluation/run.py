@@ -13,6 +13,7 @@ from torch import Tensor
 from ..attacks import attack
 from ..certificates import on_device
 from ..data import Dataset
+from ..data.samples import check_plain
 from ..eps import Eps, as_text
 from ..files import remove_leftovers
 from ..models import Network, as_network
@@ -73,6 +74,7 @@ def evaluate(
     of other settings. If a certificate and an attack contradict each other, `Violated` is raised and nothing is
     finished.
     """
+    check_plain(dataset.images, "images")
     images, net = first_images(dataset, limit), as_network(on_device(network, device), dataset.images.shape[1:])
     settings = EvaluationSettings(
         model_sha256=net.checksum(model_file),

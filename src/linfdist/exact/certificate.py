@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from ..certificates import METHODS
-from ..certificates.checks import check_labels
 from ..certificates.images import read_for
 from ..certificates.proofs import ROWS
+from ..data.samples import check_labels
 from ..eps import round_down
 from ..errors import LinfdistError
 from ..files import MOST_BYTES

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..data.samples import check_plain
 from ..models import Network, PixelNet
 from ..models.base import Proves
 from ..ops import exact as kernels
@@ -298,6 +299,7 @@ class FrozenNet(Network):
 
     def check_images(self, images: Tensor) -> None:
         """Raise unless these are images that the network was frozen for."""
+        check_plain(images, "images")
         if images.dtype != torch.uint8:
             raise TypeError(f"a frozen network takes 8-bit pixels (uint8, 0 ... 255), got {images.dtype}")
         if images.dim() != 4 or tuple(images.shape[1:]) != self.shape:

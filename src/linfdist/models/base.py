@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data.base import as_pixels
+from ..data.samples import as_pixels
 from ..files import file_sha256
 from ..nn import Box, CenterCrop, Clip, Contract, Flatten, LipschitzModule, MeanPool, Normalize, Readout, Stack
 from ..nn.pixels import check_clip, check_pool

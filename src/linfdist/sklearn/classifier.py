@@ -3,7 +3,7 @@
 import contextlib
 import os
 from fractions import Fraction
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -16,15 +16,14 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from torch import Tensor
 
 from ..certificates import Certificate, Certifier
-from ..eps import parse_eps, round_up
+from ..data.samples import MOST_CHANNELS, plain_array
+from ..eps import is_number, parse_eps, round_up
 from ..models import PixelNet
 from . import file
-from .scaling import Floats, Scaling
+from .scaling import Floats, Scaling, check_exact, check_unmasked
 from .training import Settings, train, updates
 
 ROWS = 4096  # that go through the network at once
-MOST_CHANNELS = 4
-WHOLE = 2**53  # float64 holds all whole numbers up to here
 LARGEST_EPS = 10**300
 SLACK = 2.0**-22  # of the network's inputs: more than rounding moves them
 SHARES = (1 - 2.0**-8, 0.9, 0.75, 0.5)  # of a radius, tried where it fails: the grain of float64 may be coarse
@@ -115,7 +114,9 @@ class LinfDistClassifier(ClassifierMixin, BaseEstimator):
         """Train on samples X and their classes y; see the class for what X may be."""
         self._check_parameters()
         levels = getattr(X, "dtype", None) == np.uint8 and np.ndim(X) > 2
-        x, y = validate_data(self, _as_floats(X), y, dtype=np.float64, allow_nd=True)
+        check_exact(X, "X")
+        check_unmasked(y, "y")
+        x, y = validate_data(self, X, y, dtype=np.float64, allow_nd=True)
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
@@ -195,7 +196,7 @@ class LinfDistClassifier(ClassifierMixin, BaseEstimator):
         radius = self._radii(certifier, x, inputs, look.radius)
         if certified is not None and ball is not None and ball.ndim == 0:
             radius = radius.clamp(min=float(ball)).where(certified, radius)  # that one was proved, too
-        stated = parse_eps(eps, at_most=LARGEST_EPS) if isinstance(eps, str | int | float | Fraction) else None
+        stated = parse_eps(cast(Any, eps), at_most=LARGEST_EPS) if is_number(eps) else None
         return Certificate(look.prediction, radius, certified, eps=stated)
 
     def predict_certified(self, X: Any, eps: Eps, abstain: Any = -1) -> NDArray[Any]:
@@ -221,6 +222,7 @@ class LinfDistClassifier(ClassifierMixin, BaseEstimator):
         return float((self._proved(Certifier(self.network_), x, inputs, self._eps(eps, x)).numpy() & right).mean())
 
     def _labels(self, y: Any, n: int) -> NDArray[Any]:
+        check_unmasked(y, "y")
         labels = column_or_1d(y, warn=True)
         if len(labels) != n:
             raise ValueError(f"y: has {len(labels)} labels for {n} samples")
@@ -243,7 +245,8 @@ class LinfDistClassifier(ClassifierMixin, BaseEstimator):
     def _samples(self, X: Any) -> Floats:
         """X as float64, in the shape that the classifier was fitted for."""
         check_is_fitted(self)
-        x: Floats = validate_data(self, _as_floats(X), reset=False, dtype=np.float64, allow_nd=True)
+        check_exact(X, "X")
+        x: Floats = validate_data(self, X, reset=False, dtype=np.float64, allow_nd=True)
         if x.shape[1:] != self.shape_:
             raise ValueError(f"X: samples have shape {x.shape[1:]}, but the classifier was fitted for {self.shape_}")
         if self.outside == "error" and (beyond := self.scaling_.outside(x)).any():
@@ -269,17 +272,14 @@ class LinfDistClassifier(ClassifierMixin, BaseEstimator):
         """Convert the radius to float64, rounded up, in a shape that broadcasts to x."""
         if eps is None:
             raise TypeError("eps: is missing; give a radius such as 0.05, in units of `scale_`")
-        if isinstance(eps, str | int | float | Fraction):
-            if not isinstance(eps, str) and eps < 0:
-                raise ValueError(f"eps = {eps!r}: must not be negative")
-            radii = np.asarray(round_up(parse_eps(eps, at_most=LARGEST_EPS)))
+        if is_number(eps):
+            radii = np.asarray(round_up(parse_eps(cast(Any, eps), at_most=LARGEST_EPS)))
         else:
-            radii = np.asarray(eps)
-            if radii.dtype.kind not in "fiu" or radii.dtype.itemsize > 8:
-                raise TypeError(f"eps: must be text, a number or an array of numbers, got {radii.dtype}")
-            if radii.dtype.kind in "iu" and (radii > WHOLE).any():
-                raise ValueError("eps: whole numbers above 2^53 are not exact in float64; give floats")
-            radii = radii.astype(np.float64)
+            given = plain_array(eps, "eps")
+            check_exact(given, "eps")
+            if given.dtype.kind not in "fiu":
+                raise TypeError(f"eps: must be text, a number or an array of numbers, got {given.dtype}")
+            radii = given.astype(np.float64)
         if not (np.isfinite(radii) & (radii >= 0)).all():
             raise ValueError(f"eps = {eps!r}: must be finite and not negative")
         try:
@@ -320,17 +320,6 @@ class LinfDistClassifier(ClassifierMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.three_d_array = True
         return tags
-
-
-def _as_floats(X: Any) -> Any:
-    """X itself; ValueError where its numbers would be rounded to float64, so that a proof were about others."""
-    dtype = getattr(X, "dtype", None)
-    if isinstance(dtype, np.dtype):
-        if dtype.kind in "iu" and dtype.itemsize == 8 and np.size(X) and max(int(X.max()), -int(X.min())) > WHOLE:
-            raise ValueError("X: has whole numbers beyond 2^53, which float64 cannot hold: rescale them first")
-        if dtype.kind == "f" and dtype.itemsize > 8:
-            raise ValueError(f"X: is {dtype}, more than float64 can hold: convert it first, and certify the result")
-    return X
 
 
 def _check_images(x: Floats) -> tuple[int, ...]:

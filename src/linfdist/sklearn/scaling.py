@@ -26,6 +26,7 @@ Floats = NDArray[np.float64]
 
 NARROWEST = 2.0**-960  # a feature that varies by less is taken for constant
 SMALLEST = 2.0**-40  # of the network's inputs that are not 0
+WHOLE = 2**53  # float64 holds all whole numbers up to here
 DENORMAL = 2.0**-1022  # below this, a number may be flushed to zero
 
 
@@ -102,9 +103,46 @@ class Scaling:
             return (self.span > 0) & ((x < self.low) | (x - self.low > self.span))
 
 
+def check_unmasked(values: Any, name: str) -> None:
+    """Raise TypeError for a masked array, whose mask would be lost."""
+    if isinstance(values, np.ma.MaskedArray):
+        raise TypeError(f"{name}: is a masked array; fill in what is masked first (numpy.ma.filled), or leave it out")
+
+
+def check_exact(values: Any, name: str) -> None:
+    """Raise where numbers would be rounded to float64, or lose a mask: a proof would be about other numbers.
+
+    Tables are looked at column by column, as all columns together may be of a type that has rounded them already. What
+    does not hold numbers at all is left to scikit-learn.
+    """
+    check_unmasked(values, name)
+    if hasattr(values, "columns") and hasattr(values, "dtypes"):
+        for column in dict.fromkeys(values.columns):
+            check_exact(values[column], f"{name}[{column!r}]")
+        return
+    try:
+        array = np.asarray(values)
+        kind, size = array.dtype.kind, array.dtype.itemsize
+        floats = array.astype(np.float64) if kind in "fO" else np.empty(())
+    except (TypeError, ValueError, OverflowError):
+        return
+    if kind in "iu" and size == 8:
+        rounded = (array > WHOLE) | (array < -WHOLE if kind == "i" else False)
+    elif kind == "O" or (kind == "f" and size > 8):
+        rounded = np.asarray(floats.astype(array.dtype) != array, dtype=bool) & ~np.isnan(floats)  # compared exactly
+    else:
+        return
+    if rounded.any():
+        raise ValueError(
+            f"{name}: holds {array[rounded].flat[0]!r}, beyond the numbers that float64 holds exactly: rescale or "
+            "round it first, and certify the result"
+        )
+
+
 def _given(scale: Any, shape: tuple[int, ...]) -> Floats:
     if isinstance(scale, str):
         raise ValueError(f"scale = {scale!r}: must be 'range', a number, or one number for each feature")
+    check_exact(scale, "scale")
     try:
         units = np.broadcast_to(np.asarray(scale, dtype=np.float64), shape).copy()
     except (TypeError, ValueError):

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ..certificates import certify
-from ..certificates.checks import check_labels
-from ..eps import parse_eps
+from ..data.samples import check_labels
+from ..eps import parse_eps, round_up
 from ..models import PixelNet
 from .relu import fold_distances, neuron_widths
 
@@ -77,7 +77,7 @@ def robust_error_bound(
     """
     if isinstance(delta, bool) or not isinstance(delta, int | float) or not 0 < delta < 1:
         raise ValueError(f"delta = {delta!r}: must be between 0 and 1, the probability that the bound may fail")
-    radius = float(parse_eps(r, name="r"))
+    radius = round_up(parse_eps(r, name="r"))
     if not len(images):
         raise ValueError("images: there are none, and nothing follows from nothing; give those of the training")
     sizes = dist_sizes(model)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ..certificates.prover import largest_proved
-from ..eps import Eps, parse_eps
+from ..eps import Eps, parse_eps, round_up
 from .relu import Affine, ReluNet
 
 METHODS = ("ibp", "crown")
@@ -42,7 +42,7 @@ def second_opinion(network: ReluNet, images: Tensor, eps: Eps, method: str = "cr
     the pixels, back through all layers, and keeps the better of the two. CROWN takes time and memory that grow with the
     square of the number of neurons: it is for thousands of them, not for millions.
     """
-    return _opinion(network, images, torch.full((len(images),), float(parse_eps(eps))), _bounds(method))
+    return _opinion(network, images, torch.full((len(images),), round_up(parse_eps(eps))), _bounds(method))
 
 
 @torch.no_grad()

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..data.augment import Augment, Warp, draw, send
-from ..data.base import as_pixels
+from ..data.samples import as_pixels
 from ..recipes import Recipe
 from .distributed import Workers
 

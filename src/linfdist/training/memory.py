@@ -10,8 +10,8 @@ from torch import Tensor
 
 from .. import data, machine, recipes
 from ..data import Dataset, Info
-from ..data.base import as_samples
 from ..data.folder import measure
+from ..data.samples import as_samples, plain_array
 from ..models import PixelNet
 from ..recipes import Recipe
 from .distributed import Workers
@@ -83,6 +83,8 @@ def _unpaired(pairs: Any) -> tuple[Any, Any]:
     for index, entry in enumerate(entries):
         if not isinstance(entry, tuple | list) or len(entry) != 2:
             raise ValueError(f"images: entry {index} of the data set is not a pair (image, label)")
+        if isinstance(entry[0], np.ma.MaskedArray):
+            raise TypeError(f"images: entry {index} is a masked array; fill in what is masked first (numpy.ma.filled)")
         images.append(entry[0] if isinstance(entry[0], Tensor) else np.asarray(entry[0]))
         labels.append(int(entry[1]))
         if images[-1].shape != images[0].shape:
@@ -101,8 +103,6 @@ def _pixels(images: Any) -> Tensor:
         raise ValueError(f"images: must be {shapes}, got {tuple(pixels.shape)}")
     if pixels.dtype == torch.uint8:
         return pixels.contiguous()
-    if not pixels.is_floating_point():
-        raise TypeError(f"images: must be bytes (uint8) or floats in [0, 1], got {pixels.dtype}")
     if not (finite := pixels.isfinite().flatten(1).all(1)).all():
         raise ValueError(f"images: the pixels of image {int((~finite).nonzero()[0])} are not all finite")
     lowest, highest = pixels.aminmax()
@@ -113,7 +113,7 @@ def _pixels(images: Any) -> Tensor:
 
 
 def _labels(labels: Any) -> Tensor:
-    array = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    array = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else plain_array(labels, "labels")
     if array.ndim != 1 or array.dtype.kind not in "ui":
         raise ValueError(f"labels: must be whole numbers of shape (N,), got {array.dtype} of shape {array.shape}")
     return torch.tensor(array.astype(np.int64))

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from ..data import Dataset, Info
-from ..data.base import as_pixels, spread_out
+from ..data.base import spread_out
+from ..data.samples import as_pixels
 from ..errors import LinfdistError
 from ..models import PixelNet
 from ..models.grow import clip_pixels
