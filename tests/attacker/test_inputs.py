@@ -14,7 +14,7 @@ from linfdist.baselines import smoothed
 from linfdist.certificates.milp import true_radius
 from linfdist.data import Dataset
 from linfdist.eps import as_text, parse_eps
-from linfdist.evaluate import evaluate
+from linfdist.evaluation import evaluate
 from linfdist.exact import freeze
 from tests.certificates.nets import random_net
 
