@@ -9,6 +9,7 @@ import torch
 from linfdist.attacks import ATTACKS, PGD, Attack, attack
 from linfdist.models import DistNet, DistNetMLP
 
+from ..ops.processes import ROOT
 from .nets import random_net, two_classes
 
 QUARTER = Fraction(1, 4)
@@ -184,9 +185,14 @@ def test_training_mode_is_refused_wherever_it_hides():
             Says(torch.zeros(()))(net, x, y, QUARTER)
 
 
-def test_names():
-    assert ATTACKS == ("pgd", "strong", "auto")
-    for name in ("pgd", "strong"):
+@pytest.mark.parametrize("name", ATTACKS)
+def test_every_attack_is_made_by_its_name_and_has_a_row_in_the_docs(name):
+    if name != "auto":  # needs an extra
         assert attack(name, seed=3).name == name
-    with pytest.raises(ValueError, match=r"no attack 'fgsm': the attacks are pgd, strong, auto"):
+    docs = (ROOT / "docs" / "attacks.md").read_text(encoding="utf-8")
+    assert f"\n| `{name}` |" in docs, f"docs/attacks.md needs a row of {name}"
+
+
+def test_an_unknown_attack_is_told_which_there_are():
+    with pytest.raises(ValueError, match=f"no attack 'fgsm': the attacks are {', '.join(ATTACKS)}$"):
         attack("fgsm")

@@ -15,6 +15,10 @@ import linfdist.data as data
 from linfdist.data import catalogue, cifar10, fashion, mnist, tinyimagenet
 from linfdist.data.base import Builtin, Corrupt, Info, Source, Unavailable
 
+from ..ops.processes import ROOT
+
+DOCS = ROOT / "docs" / "data.md"
+
 
 def md5(value: bytes) -> str:
     return hashlib.md5(value).hexdigest()
@@ -272,14 +276,22 @@ def test_digits_without_scikit_learn(tmp_path, monkeypatch):
 
 
 def test_constants():
-    assert data.NAMES == ("mnist", "fashion", "cifar10", "tinyimagenet", "digits")
-    stds = {name: data.info(name).std for name in data.NAMES[:4]}
-    assert stds == {"mnist": 0.3081, "fashion": 0.3520, "cifar10": 0.2009, "tinyimagenet": 0.2276}
-    for name in data.NAMES:
-        info = data.info(name)
-        assert isinstance(info, Info)
-        assert len(info.mean) == info.shape[0]
+    stds = {"mnist": 0.3081, "fashion": 0.3520, "cifar10": 0.2009, "tinyimagenet": 0.2276}  # as in the paper's code
+    assert {name: data.info(name).std for name in stds} == stds
     assert len(mnist.CLASSES) == len(fashion.CLASSES) == len(cifar10.CLASSES) == 10
+
+
+@pytest.mark.parametrize("name", data.NAMES)
+def test_every_data_set_has_plausible_constants_and_a_row_in_the_docs(name):
+    info = data.info(name)
+    assert isinstance(info, Info)
+    assert info.name == name
+    assert len(info.mean) == info.shape[0]
+    assert all(0 < value < 1 for value in (*info.mean, info.std))
+    channels, height, width = info.shape
+    rows = [line for line in DOCS.read_text(encoding="utf-8").splitlines() if line.startswith(f"| `{name}` |")]
+    expected = f"{info.train:,} / {info.test:,} | {channels} × {height} × {width}"
+    assert any(expected in row for row in rows), f"docs/data.md needs a row of {name} with {expected}"
 
 
 def test_when_nothing_works_every_reason_is_told(tmp_path, monkeypatch):

@@ -15,6 +15,7 @@ from torch import distributed
 from typer.testing import CliRunner
 
 from linfdist import models
+from linfdist.attacks import ATTACKS
 from linfdist.cli import app
 from linfdist.cli.evaluate import table
 from linfdist.cli.options import open_model
@@ -109,7 +110,7 @@ def test_errors_are_told_without_a_traceback(run, call, tmp_path):
         ([run, "--split", "val"], "split must be one of"),
         ([run, "--data", "digit"], "neither a folder of images nor one of"),
         ([run, "--out", tmp_path / "file" / "x"], "file"),
-        ([run, "--attack", "pdg"], "attack = 'pdg': must be one of none, pgd, strong, auto"),
+        ([run, "--attack", "pdg"], f"attack = 'pdg': must be one of none, {', '.join(ATTACKS)}"),
         ([run, "--attack", "none,pgd"], "none cannot be combined with others"),
         ([run, "--shard", "9/8"], "shard = '9/8': the first number must be between 1 and the second"),
         ([run, "--shard", "three"], "shard = 'three': must be two whole numbers, such as 3/8"),

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 import torch
 
+from linfdist.attacks import ATTACKS
 from linfdist.data import Dataset
 from linfdist.evaluation import Shard, parse_attacks
 from linfdist.evaluation.settings import EvaluationSettings, checksum, first_images, parse_methods
@@ -51,7 +52,7 @@ def test_attacks(given, expected):
 @pytest.mark.parametrize(
     ("given", "complaint"),
     [
-        (["pdg"], "attack = 'pdg': must be one of none, pgd, strong, auto"),
+        (["pdg"], f"attack = 'pdg': must be one of none, {', '.join(ATTACKS)}"),
         (["pgd,PGD"], "attack = 'PGD': must be one of"),
         (["none", "pgd"], "none cannot be combined with others"),
     ],

@@ -27,7 +27,7 @@ def _small(monkeypatch):
 def contend(monkeypatch, tmp_path, digits):
     def go(*fakes, budget=8.0, **rules):
         monkeypatch.setattr("linfdist.tables.contenders.contenders", lambda: {each.name: each for each in fakes})
-        monkeypatch.setattr("linfdist.tables.entry.ATTACKS", ("pgd",))
+        monkeypatch.setattr("linfdist.tables.entry.MEASURED_BY", ("pgd",))
         told = []
         rules = Rules("digits", budget, limit=20, **rules)
         return run(rules, [], tmp_path, tmp_path / "rows.jsonl", digits, told.append), told

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from linfdist import recipes
-from linfdist.data import info, load
+from linfdist.data import NAMES, info, load
 from linfdist.tables.contenders import MethodContender, Task, chosen, contenders, epochs_within, seconds_per_epoch
 from linfdist.tables.rules import DATA, Rules, parse_budget, rounded_up_time, time_text
 
@@ -122,3 +122,8 @@ def test_quick_recipes_have_no_augmentation_that_others_do_not_take(name):
     """Otherwise ours alone would be trained with it: whoever adds some must pass it on to everyone."""
     recipe = recipes.load(f"{name}-quick")
     assert (recipe.crop, recipe.pad_share, recipe.turn, recipe.stretch, recipe.slide) == (None, 1, 0, 0, 0)
+
+
+def test_data_sets_whose_quick_recipe_crops_are_left_out():
+    assert set(DATA) == {name for name in NAMES if recipes.load(f"{name}-quick").crop is None}
+    assert "tinyimagenet" not in DATA

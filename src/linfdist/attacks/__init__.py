@@ -8,7 +8,7 @@ from .pgd import PGD
 from .smallest import smallest
 from .strong import Strong
 
-_CLASSES: dict[str, type[Attack]] = {"pgd": PGD, "strong": Strong, "auto": Auto}
+_CLASSES: dict[str, type[Attack]] = {each.name: each for each in (PGD, Strong, Auto)}
 ATTACKS = tuple(_CLASSES)
 
 

@@ -28,7 +28,7 @@ from .contenders import REHEARSAL, SHARE, AfterEpoch, Contender, Task, epochs_wi
 from .rows import CompareRow, Setting, Trial, plain, setting_in_words
 from .rules import Rules, checksum
 
-ATTACKS = ("pgd", "strong")
+MEASURED_BY = ("pgd", "strong")  # of every row, for the columns pgd20 and strongest: a further attack would change rows
 ATTEMPTS = 3  # at a training that ends in time: long ones may be slower than short ones, as distances get dearer
 LATE = 1.1  # times what a training may take
 _RESET, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
@@ -181,7 +181,7 @@ class Entry:
         out = self.folder / f"{part}-{file_sha256(file)[:12]}"
         summary = evaluate(
             network, self.images.test, self.eps, out, file, method=self.method, radii=False,
-            attacks=ATTACKS, show_progress=self.show,
+            attacks=MEASURED_BY, show_progress=self.show,
         ).summary  # fmt: skip
         row = CompareRow(
             data=self.rules.data,
