@@ -8,8 +8,9 @@ import torch
 
 import linfdist as ld
 from linfdist.models import Composed, Mean, PixelNet
-from linfdist.models.rounding import FLUSHED, flush_error, rounding_error
+from linfdist.models.base import flush_error, rounding_error
 from linfdist.nn import Clip, DistConv2d, DistLinear, Flatten, MeanShift, NearestClass, Normalize, Stack
+from linfdist.nn.base import FLUSHED
 
 X = torch.full((1, 1, 1, 1), 0.45)
 

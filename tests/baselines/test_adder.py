@@ -14,7 +14,7 @@ from linfdist.attacks import attack
 from linfdist.baselines import METHODS, AdderNet, BatchNorm, NormLinear, Plan, train
 from linfdist.eps import parse_eps
 from linfdist.models import DistNet
-from linfdist.models.rounding import rounding_error
+from linfdist.models.base import rounding_error
 from linfdist.nn import Box
 from linfdist.theory import measured_lipschitz
 

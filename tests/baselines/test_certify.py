@@ -14,7 +14,7 @@ from linfdist.baselines import ReLUNet
 from linfdist.data import Dataset
 from linfdist.eps import parse_eps
 from linfdist.models import Mean
-from linfdist.models.rounding import flush_error, rounding_error
+from linfdist.models.base import flush_error, rounding_error
 
 from .nets import cnn, mlp, pixels
 

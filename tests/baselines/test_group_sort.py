@@ -12,7 +12,7 @@ from linfdist.baselines import GroupSort, GroupSortNet
 from linfdist.baselines.activations import project_rows
 from linfdist.baselines.methods import GroupSortHinge
 from linfdist.eps import parse_eps
-from linfdist.models.rounding import rounding_error
+from linfdist.models.base import rounding_error
 from linfdist.nn import Box
 
 from .nets import inside, pixels, trained

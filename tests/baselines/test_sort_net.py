@@ -15,7 +15,7 @@ from linfdist.attacks import attack
 from linfdist.baselines import METHODS, Plan, SortLinear, SortNet, train
 from linfdist.baselines.sorted_sum import geometric, sorted_sum
 from linfdist.eps import parse_eps
-from linfdist.models.rounding import rounding_error
+from linfdist.models.base import rounding_error
 from linfdist.nn import Box, DistLinear
 
 from ..nn.flushing import flushing

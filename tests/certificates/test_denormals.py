@@ -7,7 +7,8 @@ import torch
 
 import linfdist as ld
 from linfdist.models import DistNet
-from linfdist.models.rounding import FLUSHED, flush_error, rounding_error
+from linfdist.models.base import flush_error, rounding_error
+from linfdist.nn.base import FLUSHED
 
 from .nets import images, random_net
 

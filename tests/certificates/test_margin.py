@@ -8,8 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linfdist.certificates.proofs import LogitMargin
-from linfdist.certificates.prover import _certify
+from linfdist.certificates.proofs import LogitMargin, _certify
 from linfdist.eps import parse_eps
 from linfdist.models import DistNet
 

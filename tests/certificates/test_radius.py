@@ -2,7 +2,7 @@
 
 import torch
 
-from linfdist.certificates.prover import FINEST, RELATIVE, STEPS, largest_proved
+from linfdist.certificates.proofs import FINEST, RELATIVE, STEPS, largest_proved
 
 
 def search(truth, proved=None, failed=None):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from linfdist.models import DistNet
-from linfdist.models.rounding import rounding_error
+from linfdist.models.base import rounding_error
 from linfdist.nn import Normalize
 
 from .nets import head_net, images, random_net

@@ -11,7 +11,7 @@ import linfdist as ld
 from linfdist.attacks import attack
 from linfdist.eps import parse_eps
 from linfdist.models import Composed, as_network
-from linfdist.models.rounding import rounding_error
+from linfdist.models.base import rounding_error
 from linfdist.nn import Box, CenterCrop, DistLinear, Flatten, Logits, MeanShift, NearestClass, Normalize, Stack
 
 from .foreign import Amplifier, GroupMean, exact_group_mean, group_net

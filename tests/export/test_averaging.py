@@ -5,7 +5,7 @@ import torch
 
 from linfdist.export import to_onnx, to_torch_export
 from linfdist.models import Mean
-from linfdist.models.rounding import rounding_error
+from linfdist.models.base import rounding_error
 
 from ..certificates.nets import margin
 from . import nets

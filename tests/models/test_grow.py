@@ -8,8 +8,8 @@ from torch.nn.functional import cross_entropy
 
 from linfdist import certify, data, recipes
 from linfdist.models import ConvDistNetMLP, DistNet, Mean, load, save
+from linfdist.models.base import rounding_error
 from linfdist.models.grow import LEAD, add_head, clip_pixels, deepen, grow, multiply_classes, replace_last, widen
-from linfdist.models.rounding import rounding_error
 from linfdist.training import train
 from linfdist.training.memory import train as train_in_memory
 

@@ -18,9 +18,9 @@ from linfdist.certificates.proofs import ROWS, rows_at_once
 from linfdist.eps import parse_eps
 from linfdist.files import load_tensors, save_tensors
 from linfdist.models import Composed, DistNet, Mean, from_config, load, save
-from linfdist.models.rounding import FLUSHED, flush_error, rounding_error
+from linfdist.models.base import flush_error, rounding_error
 from linfdist.nn import Box, View
-from linfdist.nn.base import Readout
+from linfdist.nn.base import FLUSHED, Readout
 
 from ..certificates.nets import as_far_as, attacks, corners, count_flips, head_net, images, random_net, trained_net
 from ..nn.flushing import flushing

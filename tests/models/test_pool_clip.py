@@ -11,7 +11,7 @@ import linfdist as ld
 from linfdist.attacks import attack
 from linfdist.eps import parse_eps
 from linfdist.models import ConvDistNetMLP, DistNet, DistNetMLP, from_config, load, save
-from linfdist.models.rounding import rounding_error
+from linfdist.models.base import rounding_error
 from linfdist.nn import Box, Clip, Flatten, MeanPool
 
 from ..certificates.nets import attacks, count_flips

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ..bounds.forms import BLOCK, OWN, Forms, forms_of, lowered, lowest, margin_weights, pull_back, times
-from ..bounds.interval import bare_box
-from ..bounds.margins import BoundsMargins, Margins, known, margins
+from ..bounds.interval import BoundsMargins, Margins, bare_box, known, margins
 from ..bounds.windows import Windowed, windowed
 from ..bounds.zonotope import Zonotope, forward_zonotope, mapped, samples_at_once, size_of
 from ..nn import Box, LipschitzModule, Readout, Rounding

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..models.base import PixelNet, check_sizes, config_of, first_layers
+from ..models.base import PixelNet, config_of
+from ..models.dist_net import check_sizes, first_layers
 from ..nn import DistLinear, Flatten, LipschitzModule, MeanShift, Readout, Stack
 from .activations import GroupSort, ReLU
 from .adder import BatchNorm, NormLinear

@@ -6,9 +6,8 @@ layer of your own, register the functions that you have for it here.
 
 from . import head as _head  # noqa: F401 (registers its functions)
 from .forms import Forms, pull_back
-from .interval import bare_box, relaxation
+from .interval import Margins, bare_box, margins, proofs, relaxation
 from .linear import LinearBounds
-from .margins import Margins, margins, proofs
 from .windows import Windowed, windowed
 from .zonotope import Zonotope, ZonotopeBounds, forward_zonotope
 

@@ -9,8 +9,8 @@ from torch.nn.functional import linear
 from ..nn import Box, Head
 from ..nn.base import UP, gamma
 from .forms import OWN
+from .interval import BoundsMargins, Margins, known, margins
 from .margin_reach import margin_reach, reach_by_label
-from .margins import BoundsMargins, Margins, known, margins
 from .tanh import Lines, tanh_lines
 
 TANH_EPS = 4  # torch's tanh errs by at most 4 epsilons of its dtype, anywhere; in float32 less than one is seen

@@ -20,8 +20,7 @@ from .forms import (
     pull_back,
     pull_back_through,
 )
-from .interval import nonlinear
-from .margins import known
+from .interval import known, nonlinear
 from .windows import windows_of
 
 

@@ -11,9 +11,8 @@ from ..models import PixelNet
 from ..nn import Box, CenterCrop, Flatten, LipschitzModule, Normalize
 from ..nn.base import FLUSHED, UP, Handlers, widened
 from .forms import BLOCK, LARGEST, OWN, UNDERFLOW, Forms, forms_of, lowest, margin_weights, normalize_sizes, pull_back
-from .interval import bare_box, nonlinear
+from .interval import bare_box, known, nonlinear
 from .linear import ordinary
-from .margins import known
 
 ELEMENTS = 1 << 25  # of the generators of a layer: 256 MB in float64; the computation takes a few times as much
 

@@ -2,6 +2,6 @@
 
 from .certificate import Certificate, Certifier, certify, predict
 from .checks import on_device
-from .methods import METHODS
+from .proofs import METHODS
 
 __all__ = ["METHODS", "Certificate", "Certifier", "certify", "on_device", "predict"]

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..models import PixelNet
+from ..models.base import rounding_error
 from ..models.folded import fold_network
-from ..models.rounding import rounding_error
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

@@ -15,7 +15,7 @@ from linfdist import data
 from linfdist import exact as frozen
 from linfdist.certificates import METHODS
 from linfdist.certificates.images import CertifiedImage, certify_files
-from linfdist.certificates.methods import in_words
+from linfdist.certificates.proofs import in_words
 from linfdist.eps import down
 from linfdist.exact.certificate import certificates_of_files
 from linfdist.files import check_apart, check_writable, write_atomically

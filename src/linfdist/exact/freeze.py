@@ -14,8 +14,8 @@ from ..certificates.checks import check_network
 from ..data import Dataset
 from ..eps import Eps, as_text, parse_eps, round_up
 from ..models import PixelNet
+from ..models.base import rounding_error
 from ..models.folded import Folded, fold_network
-from ..models.rounding import rounding_error
 from .bounds import INT32, prune
 from .certificate import box_certified_at, certified_at
 from .fold import fold_head, head_distance

@@ -11,7 +11,7 @@ from ..certificates.checks import check_network
 from ..eps import round_down, round_up
 from ..exact import FrozenHead, FrozenNet
 from ..models import PixelNet
-from ..models.rounding import rounding_error
+from ..models.base import rounding_error
 from ..nn.base import DOWN, UP
 from .graph import Graph, Value
 from .layers import layer_nodes, readout_nodes, stem

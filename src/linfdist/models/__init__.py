@@ -1,7 +1,6 @@
 """Networks from pixels to logits: those of the paper, means of networks, and compositions of one's own layers."""
 
-from .base import Network, PixelNet
-from .composed import Composed, as_network
+from .base import Composed, Network, PixelNet, as_network
 from .dist_net import ConvDistNetMLP, DistNet, DistNetMLP
 from .loading import from_config, load, load_floats, save
 from .mean import Mean

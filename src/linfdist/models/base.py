@@ -1,8 +1,9 @@
-"""The contract of networks: pixels in, a body of Lipschitz layers, a readout, a configuration to build them again."""
+"""Networks: what they promise, how far rounding can take them from exact arithmetic, and how layers become one."""
 
 import hashlib
 import json
 import math
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,9 +17,10 @@ import torch
 from torch import Tensor
 
 from ..data.samples import as_pixels
+from ..eps import round_up
 from ..files import file_sha256
-from ..nn import Box, CenterCrop, Clip, Contract, Flatten, LipschitzModule, MeanPool, Normalize, Readout, Stack
-from ..nn.pixels import check_clip, check_pool
+from ..nn import Box, Contract, DistLinear, Handlers, LipschitzModule, Logits, NearestClass, Readout, Rounding, Stack
+from ..nn.base import FLUSHED, sizes
 
 Columns = tuple[Tensor, Tensor, Tensor | None, Tensor | None]  # of a `Certificate`: prediction, radius, certified, ...
 Proves = Callable[[Tensor, Fraction | Tensor | None, Tensor | None, bool], Columns]  # of x, eps, y, radii
@@ -236,33 +238,168 @@ def config_of(network: type[PixelNet], names: Mapping[str, Any]) -> dict[str, An
     return {"class": network.__name__, **plain}
 
 
-def check_sizes(shape: Sequence[int], mean: Sequence[float], crop: int | None, **sizes: int) -> tuple[int, int, int]:
-    """The shape (C, H, W) as a tuple; ValueError for what cannot be built."""
-    if len(shape) != 3 or min(shape) < 1:
-        raise ValueError(f"shape must be (channels, height, width), each at least 1, got {shape!r}")
-    if len(mean) != shape[0]:
-        raise ValueError(f"mean must have one number for each of the {shape[0]} channels, got {mean!r}")
-    if crop is not None and not 1 <= crop <= min(shape[1:]):
-        raise ValueError(f"crop must be between 1 and the image's size {shape[1]}x{shape[2]}, got {crop!r}")
-    for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"{name} must be at least 1, got {size!r}")
-    return shape[0], shape[1], shape[2]
+# --- networks of one's own layers --------------------------------------------------------------------
 
 
-def first_layers(
-    mean: Sequence[float], std: float, crop: int | None, clip: Sequence[float] | None = None
-) -> list[LipschitzModule]:
-    """Pixels (B, C, H, W) -> normalised images (B, C, crop, crop), after the crop and the clipping, if any."""
-    bounds = check_clip(clip)
-    layers: list[LipschitzModule] = [] if crop is None else [CenterCrop(crop)]
-    return layers + ([] if bounds is None else [Clip(*bounds)]) + [Normalize(mean, std)]
+class Composed(PixelNet):
+    """A body and a readout, put together: for networks that have no class of their own.
 
-
-def to_vectors(shape: tuple[int, ...], pool: Sequence[int]) -> tuple[LipschitzModule, int]:
-    """Normalised images of this shape (C, H, W) -> the inputs of the first dist layer, and how many there are.
-
-    pool: the sizes of the blocks whose means these are; if it is empty, the pixels. ValueError if a block does not fit.
+    body: layers from pixels (B, C, H, W) to features (B, F); readout: from features to logits; shape: (C, H, W) of the
+    images. It cannot be saved, because it has no configuration.
     """
-    layer = MeanPool(pool) if check_pool(pool) else Flatten()
-    return layer, layer.output_shape(shape)[0]
+
+    def __init__(self, body: Stack, readout: Readout, shape: Sequence[int]) -> None:
+        super().__init__((shape[0], shape[1], shape[2]), None)
+        self.body, self._readout, self.config = body, readout, {}
+        self.training = body.training
+
+    @property
+    def readout(self) -> Readout:
+        return self._readout
+
+
+def _itself(module: Contract, box: Box) -> Contract:
+    return module
+
+
+with_cached_lists: Handlers[[Box], Any] = Handlers(
+    "linfdist.models.base.with_cached_lists", "has no cached lists", _itself
+)
+"""with_cached_lists(layer, box) is a layer, or a readout, with the bits of this one at p = inf for inputs of the box
+(1, *shape), faster for a few of them; the default is the layer itself.
+
+It may keep what depends on the tensors, which must not change any more, and has no gradients.
+"""
+
+
+@with_cached_lists.register(DistLinear, NearestClass)
+def _(layer: DistLinear | NearestClass, box: Box) -> Contract:
+    return layer.with_lists(box)
+
+
+def narrowed(network: PixelNet) -> PixelNet:
+    """A network with the bits of this one for images of [0, 1], faster for a few of them.
+
+    This one must be in eval mode. Both have the same tensors, which must not change any more: see
+    `with_cached_lists`.
+    """
+    blank = network.any_tensor.new_zeros(1, *network.shape)
+    box, layers = Box(blank, torch.ones_like(blank)), []
+    for layer in network.body:
+        layers.append(with_cached_lists(layer, box))
+        box = layer.forward_box(box)
+    found = Composed(Stack(*layers), with_cached_lists(network.readout, box), network.shape)
+    found.size = network.size
+    return found.eval()
+
+
+def as_network(model: object, shape: Sequence[int]) -> Network:
+    """Turn what can be certified into a network for images of this shape (C, H, W).
+
+    A network is returned as it is. The outputs of a layer, such as a `Stack`, are taken for logits. TypeError for
+    everything else: nothing is known of its Lipschitz constant, nor of its rounding.
+    """
+    if isinstance(model, Network):
+        return model
+    if isinstance(model, str | os.PathLike):
+        raise TypeError(f"{os.fspath(model)!r} is the name of a network: load it first, with linfdist.load")
+    if not isinstance(model, LipschitzModule):
+        raise TypeError(
+            f"a {type(model).__name__} cannot be certified, because it declares no Lipschitz constant: take a network "
+            "of linfdist.models, or put layers of linfdist.nn into a linfdist.nn.Stack"
+        )
+    body = model if isinstance(model, Stack) else _alone(model)
+    foreign = [type(layer).__name__ for layer in body if not isinstance(layer, LipschitzModule)]
+    if foreign:
+        raise TypeError(
+            f"the stack holds {', '.join(foreign)}, of whose Lipschitz constant and rounding nothing is known: "
+            "nothing can be certified with it"
+        )
+    if len(shape) != 3:
+        raise ValueError(f"need images (B, C, H, W), got images of shape {tuple(shape)}")
+    outputs = body.output_shape(tuple(shape))
+    if len(outputs) != 1:
+        raise ValueError(f"the layers give outputs of shape {outputs} per image: end with logits (classes,)")
+    return Composed(body, Logits(outputs[0]).train(body.training), shape)
+
+
+def _alone(layer: LipschitzModule) -> Stack:
+    """A stack of one layer, in the mode that the layer is in; the layer itself and its parts are left as they are."""
+    stack = Stack(layer)
+    stack.training = stack.layers.training = layer.training
+    return stack
+
+
+# --- rounding errors ----------------------------------------------------------------------------------
+
+
+def rounding_error(network: PixelNet) -> float:
+    """Bound |computed − exact| for all images of [0, 1]: E, of the logits if the readout has a Lipschitz constant, else
+    of the features.
+
+    Every operation of a dist net - the two of `Normalize`, the subtraction of a dist layer, the shift, the bias - is
+    rounded once, by at most u · |result| with u = 2^-24 (float32); |·| and max are exact. A layer passes the error of
+    its input on, times its Lipschitz constant in ℓ∞: 1 for all but the normalisation. With bounds M of all intermediate
+    values, E = u · Σ M over the operations, rounded up generously (a factor 1 + 2^-10 covers the second order and the
+    summation; as all M >= 1, it also covers denormals, flushed to zero or not). Infinity if some value could overflow.
+    """
+    precision = torch.finfo(network.any_tensor.dtype)
+    found = network_rounding(network, Fraction(1), Fraction(precision.eps) / 2)  # |pixels| <= 1
+    if 2 * found.peak > Fraction(precision.max):
+        return math.inf  # an intermediate value might overflow
+    return round_up(found.error * Fraction(1025, 1024))
+
+
+def network_rounding(network: PixelNet, size: Fraction, unit: Fraction) -> Rounding:
+    """Describe the rounding of a network for pixels of that size: up to the logits, or to the features, as above."""
+    found, own = network.body.rounding(size, unit), network.readout.lipschitz
+    if own is None:
+        return found
+    last = network.readout.rounding(found.size, unit)
+    return Rounding(last.size, max(found.peak, last.peak), found.error * Fraction(own) + last.error)
+
+
+def flush_error(network: PixelNet, error: float) -> float:
+    """Bound what flushing denormal numbers to zero, or not, can change of a computed logit (or feature, see above).
+
+    Threads may differ in that, so that the same image may give other bits elsewhere. In a network whose weights are 0
+    or of ordinary size, a value that was flushed is lost in the next subtraction of a weight that is not 0, because it
+    is less than a quarter of that weight's last digit, and is passed on as it is where the weight is 0: it never grows.
+    So the change stays below 2^40 times the smallest normal number, of which one operation can cost one at most. Where
+    a weight is so small that this argument fails, all we know is that both results are within `error` of the exact one.
+
+    A layer that absorbs flushes (see `Contract`) encloses all that is computed up to its outputs, so that the argument
+    is needed for the layers between two such layers only; nothing is left of it after a readout of that kind.
+    """
+    precision = torch.finfo(network.any_tensor.dtype)
+    floor = precision.tiny * FLUSHED / precision.eps
+    within = [module for module in network.modules() if isinstance(module, PixelNet)]  # itself, and its members
+    if not all(_ordinary(run, floor) for each in within for run in _runs(each)):
+        return 2 * error
+    return 0.0 if network.readout.absorbs_flushes else FLUSHED * precision.tiny
+
+
+def _runs(network: PixelNet) -> list[list[LipschitzModule | Readout]]:
+    """The layers and the readout, cut in pieces at those that absorb flushes, which are in none of the pieces."""
+    runs: list[list[LipschitzModule | Readout]] = [[]]
+    for part in (*network.body, network.readout):
+        if part.absorbs_flushes:
+            runs.append([])
+        else:
+            runs[-1].append(part)
+    return runs
+
+
+def _ordinary(run: Sequence[LipschitzModule | Readout], floor: float) -> bool:
+    """Whether a value that was flushed stays as small through these layers; a layer that shrinks values makes them
+    denormal, and does not make up for one that stretches what is lost then.
+    """
+    steepest = math.prod(max(1.0, part.lipschitz or 1.0) for part in run)
+    tensors = [tensor for part in run for tensor in (*part.parameters(), *part.buffers())]
+    return steepest <= 2.0**30 and all(_none_between(tensor, floor) for tensor in tensors)
+
+
+def _none_between(tensor: Tensor, floor: float) -> bool:
+    """Whether every t is 0, or neither |t| nor, as for a std, 1/|t| lies below the floor."""
+    least, largest = sizes(tensor)
+    return not least < floor and not largest > 1 / floor

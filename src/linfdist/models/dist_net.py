@@ -4,8 +4,24 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from ..nn import Box, DistConv2d, DistLinear, Flatten, Head, LipschitzModule, MeanShift, NearestClass, Readout, Stack
-from .base import PixelNet, check_sizes, config_of, first_layers, to_vectors
+from ..nn import (
+    Box,
+    CenterCrop,
+    Clip,
+    DistConv2d,
+    DistLinear,
+    Flatten,
+    Head,
+    LipschitzModule,
+    MeanPool,
+    MeanShift,
+    NearestClass,
+    Normalize,
+    Readout,
+    Stack,
+)
+from ..nn.pixels import check_clip, check_pool
+from .base import PixelNet, config_of
 
 
 class DistNet(PixelNet):
@@ -142,3 +158,35 @@ def hidden_layers(sizes: Sequence[int], identity_init: bool, mean_shift: bool) -
         if mean_shift:
             layers.append(MeanShift(outputs))
     return layers
+
+
+def check_sizes(shape: Sequence[int], mean: Sequence[float], crop: int | None, **sizes: int) -> tuple[int, int, int]:
+    """The shape (C, H, W) as a tuple; ValueError for what cannot be built."""
+    if len(shape) != 3 or min(shape) < 1:
+        raise ValueError(f"shape must be (channels, height, width), each at least 1, got {shape!r}")
+    if len(mean) != shape[0]:
+        raise ValueError(f"mean must have one number for each of the {shape[0]} channels, got {mean!r}")
+    if crop is not None and not 1 <= crop <= min(shape[1:]):
+        raise ValueError(f"crop must be between 1 and the image's size {shape[1]}x{shape[2]}, got {crop!r}")
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name} must be at least 1, got {size!r}")
+    return shape[0], shape[1], shape[2]
+
+
+def first_layers(
+    mean: Sequence[float], std: float, crop: int | None, clip: Sequence[float] | None = None
+) -> list[LipschitzModule]:
+    """Pixels (B, C, H, W) -> normalised images (B, C, crop, crop), after the crop and the clipping, if any."""
+    bounds = check_clip(clip)
+    layers: list[LipschitzModule] = [] if crop is None else [CenterCrop(crop)]
+    return layers + ([] if bounds is None else [Clip(*bounds)]) + [Normalize(mean, std)]
+
+
+def to_vectors(shape: tuple[int, ...], pool: Sequence[int]) -> tuple[LipschitzModule, int]:
+    """Normalised images of this shape (C, H, W) -> the inputs of the first dist layer, and how many there are.
+
+    pool: the sizes of the blocks whose means these are; if it is empty, the pixels. ValueError if a block does not fit.
+    """
+    layer = MeanPool(pool) if check_pool(pool) else Flatten()
+    return layer, layer.output_shape(shape)[0]

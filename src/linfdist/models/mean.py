@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from ..eps import round_up
 from ..nn import Flatten, Readout, Rounding, Stack, View
 from ..nn.base import Shape, mean_rounding
-from .base import PixelNet
-from .rounding import network_rounding
+from .base import PixelNet, network_rounding
 
 MOST_VIEWS = 64  # every member looks at each of them
 

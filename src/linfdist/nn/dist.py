@@ -38,7 +38,7 @@ class Distances(nn.Module):
         return dist_box(box.lower, box.upper, self.weight)
 
     def with_lists(self: Layer, box: Box) -> Layer:
-        """The same layer, with the same tensors, for inputs of the box (1, I): see `models.composed`."""
+        """The same layer, with the same tensors, for inputs of the box (1, I): see `models.base`."""
         lists = make_lists(box.lower[0], box.upper[0], self.weight) if box.lower.dim() == 2 else None
         if lists is None:
             return self

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..certificates.prover import largest_proved
+from ..certificates.proofs import largest_proved
 from ..eps import Eps, parse_eps, round_up
 from .relu import Affine, ReluNet
 

@@ -13,8 +13,8 @@ from ..certificates.checks import check_network
 from ..eps import round_up
 from ..exact import FrozenNet
 from ..models import Network, PixelNet
+from ..models.base import rounding_error
 from ..models.folded import Folded, fold_network
-from ..models.rounding import rounding_error
 from ..nn import CenterCrop
 
 UNIT = Fraction(1, 2**53)  # of float64
