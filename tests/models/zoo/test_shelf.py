@@ -15,6 +15,8 @@ from linfdist.models import zoo as package_zoo
 from linfdist.models.zoo import card, file, names
 from linfdist.models.zoo.cards import read
 
+from ...ops.processes import python
+
 
 @pytest.fixture
 def copy(zoo, tmp_path):
@@ -64,6 +66,20 @@ def test_one_changed_byte_is_refused(copy, where):
     path.write_bytes(content)
     with pytest.raises(ValueError, match="is not what was measured"):
         ld.load("digits-0.1", copy)
+
+
+@pytest.mark.parametrize("change", [{"name": "other"}, {"sha256": None}])
+def test_a_card_that_does_not_vouch_for_the_file_is_refused(copy, change):
+    path = copy / "digits-0.1.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(ValueError, match=r"digits-0\.1\.json is not the card of 'digits-0\.1'"):
+        ld.load("digits-0.1", copy)
+
+
+def test_loading_does_without_pydantic():
+    """Its import takes longer than the network."""
+    run = python("-c", "import sys, linfdist; linfdist.load('mnist-0.3'); assert 'pydantic' not in sys.modules")
+    assert run.returncode == 0, run.stderr
 
 
 def test_a_missing_file_and_a_card_under_another_name_are_refused(copy):
