@@ -54,13 +54,13 @@ class Certificate:
         return len(self.prediction)
 
     def __getitem__(self, index: int | slice | Sequence[int] | Tensor) -> "Certificate":
-        """The certificate of some of the images; an int gives a certificate of one."""
+        """Return the certificate of some of the images; an int gives a certificate of one."""
         chosen = _chosen(index, len(self))
         columns = {name: column for name in COLUMNS if (column := getattr(self, name)) is not None}
         return replace(self, **{name: column[chosen] for name, column in columns.items()})
 
     def to(self, device: torch.device) -> "Certificate":
-        """The same certificate with its tensors on another device."""
+        """Return the same certificate with its tensors on another device."""
         columns = {name: column for name in COLUMNS if (column := getattr(self, name)) is not None}
         return replace(self, **{name: column.to(device) for name, column in columns.items()})
 
@@ -88,7 +88,7 @@ class Certificate:
 
 
 def _chosen(index: Any, n: int) -> Tensor:
-    """The positions that an index means, as a tensor."""
+    """Return the positions that an index means, as a tensor."""
     if isinstance(index, slice):
         return torch.tensor(range(n)[index], dtype=torch.int64)
     if not isinstance(index, bool):
@@ -125,10 +125,9 @@ def certify(
         None for radii alone. Except with "margin" and "milp", also a tensor or array that broadcasts to x: one radius
         per pixel. Then `certified` is about that box, and `radius` about balls as always.
     y: (B,) the right classes, if only those shall count as certified.
-    method: "margin" (Fact 3.6: one forward pass; with an MLP on top, Section 6), "box" (Appendix B: intervals through
-        all layers, never weaker than the margin on plain nets), or "milp" (tiny plain nets: the exact radius to about
-        1e-5, every bound checked apart from the solver). For conventional networks (`linfdist.baselines`) also linear
-        bounds, each never weaker than the box: "crown-ibp" (about as fast), "crown", "fast-lin" and "zonotope" (slow).
+    method: a name of `linfdist.certificates.METHODS`, where each says what it is for. "margin" is one forward pass
+        (Fact 3.6; with an MLP on top, Section 6). "box" takes intervals through all layers (Appendix B), and is never
+        weaker. The others try the box first, so they prove at least as much, and take longer.
     radii: if False, the largest radius is not searched for: one pass only, and `radius` is what that pass proves.
     device: where to compute, such as "cuda" or "cpu", see `machine.choose_device`; by default where the model is. It
         stays where it is, and the results come to where x is. They are about the network as executed on that device.
@@ -189,7 +188,7 @@ def proved(network: Network, prove: Proves, x: Tensor, ball: Ball, y: Tensor | N
 
 
 def _eps_of_array(eps: NDArray[Any] | Tensor, x: NDArray[Any]) -> Tensor:
-    """A radius for each number of x, moved to where that number is moved to: the channels may come last."""
+    """Arrange one radius per number of x as the numbers themselves are arranged: their channels may come last."""
     numbers = as_numbers(eps, "eps").detach().cpu()
     given = (numbers.double() if numbers.is_floating_point() else numbers).numpy()
     try:
@@ -202,12 +201,12 @@ def _eps_of_array(eps: NDArray[Any] | Tensor, x: NDArray[Any]) -> Tensor:
 def predict(
     model: object, x: Samples, eps: Radius, method: str = "box", device: str | torch.device | None = None
 ) -> Tensor:
-    """The class of each image where it is certified at eps, and -1 elsewhere: (B,) int64. See `certify`."""
+    """Return the class of each image where it is certified at eps, and -1 elsewhere: (B,) int64. See `certify`."""
     return where_certified(certify(model, x, eps, method=method, radii=False, device=device))
 
 
 def where_certified(proof: Certificate) -> Tensor:
-    """The prediction where it is certified, and -1 elsewhere."""
+    """Return the prediction where it is certified, and -1 elsewhere."""
     if proof.certified is None:
         raise TypeError("predict needs an eps: it answers where the prediction is certified at eps")
     return proof.prediction.where(proof.certified, -1)
@@ -256,7 +255,7 @@ class Certifier:
         return proof if self.__device is None else proof.to(home)
 
     def predict(self, x: Samples, eps: Radius) -> Tensor:
-        """The class of each image where it is certified at eps, and -1 elsewhere: (B,) int64."""
+        """Return the class of each image where it is certified at eps, and -1 elsewhere: (B,) int64."""
         return where_certified(self(x, eps, radii=False))
 
     def __copy__(self) -> "Certifier":

@@ -94,7 +94,7 @@ def wrong_arithmetic(device: torch.device) -> list[str]:
 
 
 def _trials(dtype: torch.dtype, device: torch.device) -> Iterator[tuple[str, bool]]:
-    """What is tried in one precision, and whether it came out as NumPy computes it on the CPU."""
+    """Yield what is tried in one precision, and whether it came out as NumPy computes it on the CPU."""
     x, y = (each.to(device) for each in _numbers(dtype))
     a, b = (each.numpy() for each in _numbers(dtype))
     std = torch.full((), 0.3081, dtype=dtype, device=device)  # one number, as the normalisation has it

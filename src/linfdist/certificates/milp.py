@@ -40,7 +40,7 @@ class _Solved(NamedTuple):
 
 
 def minimise(program: Program, deadline: float) -> Answer:
-    """The least r of a program, as far as time allows: what is open then keeps the bound low."""
+    """Find the least r of a program, as far as time allows: parts that are still open then keep the bound low."""
     relaxation = Relaxation(program, deadline)
     lower, upper = np.array(program.lower), np.array(program.upper)
     reach = float(upper[0])
@@ -73,14 +73,17 @@ def minimise(program: Program, deadline: float) -> Answer:
 
 
 def fixed(program: Program, point: Floats, slack: float, deadline: float) -> Answer:
-    """The least r for that point's choices of pieces and another slack."""
+    """Find the least r for that point's choices of pieces and another slack."""
     lower, upper = np.array(program.lower), np.array(program.upper)
     lower[program.binaries] = upper[program.binaries] = point[program.binaries].round()
     return Answer(*Relaxation(program, deadline, slack).solve(lower, upper))
 
 
 def _branch(program: Program, point: Floats | None, lower: Floats, upper: Floats) -> int | None:
-    """The binary that is furthest from a whole number; without a point, any that is free; None if all are whole."""
+    """Choose the binary that is furthest from a whole number; None if all are whole.
+
+    Without a point, it is any that is free.
+    """
     free = [column for column in program.binaries if lower[column] < upper[column]]
     if not free or point is None:
         return free[0] if free else None
@@ -133,8 +136,10 @@ class Relaxation:
         return _Solved(bound, self.solver.getInfo().objective_function_value, np.array(solution.col_value))
 
     def bound(self, scale: float, multipliers: Floats, lower: Floats, upper: Floats) -> float:
-        """A number that scale * c x cannot fall below: scale * c x >= scale * c x + y (A x - b) for all y >= 0, and the
-        right side is least at bounds of x. Rounding is subtracted: n operations err by n 2^-53 of the terms' sizes.
+        """Bound scale * c x from below.
+
+        scale * c x >= scale * c x + y (A x - b) for all y >= 0, and the right side is least at bounds of x. Rounding
+        is subtracted: n operations err by n 2^-53 of the terms' sizes.
         """
         y = np.maximum(multipliers, 0.0)
         part = self.entry * y[self.row]
@@ -171,7 +176,7 @@ class TrueRadius:
 
 
 def radii(network: PixelNet, x: Tensor, time_limit: float = 60.0) -> Tensor:
-    """The `radius` of `true_radius` for each image of x (B, C, H, W): (B,) float64."""
+    """Return the `radius` of `true_radius` for each image of x (B, C, H, W): (B,) float64."""
     return torch.tensor([each.radius for each in true_radius(network, x, time_limit)], dtype=torch.float64)
 
 
@@ -235,7 +240,7 @@ class _Search:
         return TrueRadius(self.prediction, radius, self.upper, self.witness)
 
     def box_radius(self) -> float:
-        """What interval bounds prove."""
+        """Find the radius that interval bounds prove."""
         if not self.rivals(WHOLE_CUBE):
             return WHOLE_CUBE
         low, high = 0.0, 1.0
@@ -245,14 +250,14 @@ class _Search:
         return low
 
     def rivals(self, reach: float) -> list[int]:
-        """The classes that bounds cannot rule out in the ball, the nearest first."""
+        """List the classes that bounds cannot rule out in the ball, the nearest first."""
         pieces, shift = self.plain.near(self.x, reach)[-1], self.plain.layers[-1].shift
         lower, upper = self.plain.by_class(pieces.lower + shift), self.plain.by_class(pieces.upper + shift)
         order = np.argsort(self.outputs, kind="stable").tolist()
         return [j for j in order if j != self.prediction and lower[j] <= upper[self.prediction] + self.slack]
 
     def nearest(self, reach: float) -> float:
-        """A lower bound of the distance at which another class begins; `reach`, if none does within the ball."""
+        """Bound from below the distance at which another class begins: `reach`, if none does within the ball."""
         bound, within = reach, reach
         for rival in self.rivals(reach):
             if rival not in self.rivals(within):

@@ -57,8 +57,9 @@ class Layer:
 
 @dataclass(frozen=True)
 class Plain:
-    """A network of distances in float64 and in pixels (`Folded`). Its largest logit is the least output of the last
-    layer, or the least mean of the outputs of a class.
+    """A network of distances in float64 and in pixels (`Folded`).
+
+    Its largest logit is the least output of the last layer, or the least mean of the outputs of a class.
     """
 
     layers: list[Layer]
@@ -85,14 +86,14 @@ class Plain:
         return y.reshape(-1, self.per_class).mean(1)
 
     def values(self, x: Floats) -> list[Floats]:
-        """The output of each layer for pixels x (I,)."""
+        """Compute the output of each layer for pixels x (I,)."""
         outputs = [x]
         for layer in self.layers:
             outputs.append(layer(outputs[-1]))
         return outputs[1:]
 
     def bounds(self, lower: Floats, upper: Floats) -> list[Pieces]:
-        """The pieces of each layer, with their bounds over a box of pixels."""
+        """Return the pieces of each layer, with their bounds over a box of pixels."""
         found = []
         for layer in self.layers:
             found.append(layer.pieces(lower, upper))
@@ -100,11 +101,11 @@ class Plain:
         return found
 
     def neurons(self, label: int) -> range:
-        """The outputs of the last layer that belong to a class."""
+        """Return the outputs of the last layer that belong to a class."""
         return range(label * self.per_class, (label + 1) * self.per_class)
 
     def near(self, x: Floats, reach: float) -> list[Pieces]:
-        """The same over the ball around x (I,) within [0, 1]."""
+        """Do as `bounds` does, over the ball around x (I,) within [0, 1]."""
         return self.bounds(*ball(x, reach))
 
     def count_binaries(self) -> int:
@@ -115,7 +116,7 @@ class Plain:
 
 
 def ball(x: Floats, reach: float) -> tuple[Floats, Floats]:
-    """The bounds of all pixels within `reach` of x and within [0, 1]."""
+    """Bound all pixels within `reach` of x and within [0, 1]."""
     return np.maximum(x - reach, 0.0), np.minimum(x + reach, 1.0)
 
 
@@ -173,7 +174,7 @@ class Program:
         return len(self.lower) - 1
 
     def near(self, low: float, high: float) -> int:
-        """A column between these bounds, with room for rounding, and between -r and r."""
+        """Add a column between these bounds, with room for rounding, and between -r and r."""
         column = self.column(low - FEASIBILITY, high + FEASIBILITY)
         self.add({column: 1.0, 0: -1.0}, 0.0)
         self.add({column: -1.0, 0: -1.0}, 0.0)

@@ -40,14 +40,15 @@ class Proof(ABC):
 
     @abstractmethod
     def proves(self, rows: Tensor, eps: Tensor) -> Tensor:
-        """(b,) bool: the predictions of images x[rows] are proved constant on their closed eps-balls within [0, 1].
+        """Return (b,) bool: whether the predictions of x[rows] are proved constant on their eps-balls within [0, 1].
 
-        rows (b,) int64; eps float64 >= 0, broadcastable to x[rows]: one for all, one for each image or for each pixel.
+        The balls are closed. rows (b,) int64; eps float64 >= 0, broadcastable to x[rows]: one for all, one for each
+        image or for each pixel.
         """
 
 
 def largest_of(eps: Tensor) -> Tensor:
-    """The radius of a ball that holds the box of each image: (b,), or (1,) for all."""
+    """Return the radius of a ball that holds the box of each image: (b,), or (1,) for all."""
     return eps.flatten(1).amax(1)
 
 
@@ -61,7 +62,7 @@ def rows_at_once(network: PixelNet) -> int:
 
 
 def in_chunks(network: PixelNet, tensor: Tensor) -> Sequence[Tensor]:
-    """A tensor with one row per image, cut where the network takes no more images at once."""
+    """Cut a tensor with one row per image where the network takes no more images at once."""
     return tensor.split(rows_at_once(network)) if len(tensor) > 1 else (tensor,)
 
 
@@ -142,7 +143,10 @@ class LogitMargin(Proof):
         super().__init__(z.argmax(1), torch.where(finite, radius.clamp_(0.0, ENOUGH), 0.0))
 
     def proves(self, rows: Tensor, eps: Tensor) -> Tensor:
-        """At eps = 0, x itself is the ball, and its logits are known but for what becomes of denormal numbers."""
+        """Compare with the radius.
+
+        At eps = 0, x itself is the ball, and its logits are known, except for what becomes of denormal numbers.
+        """
         reach = largest_of(eps).clamp(max=1.0)  # a radius of 1 holds all images
         holds = (self.radius[rows] > 0) & (self.radius[rows] >= reach)
         return holds if (reach > 0).all() else holds | ((reach == 0) & (self.gap[rows] > 2 * self.off))
@@ -167,7 +171,10 @@ class FeatureMargin(Proof):
         self.features, self.bounds, self.lipschitz, self.error = features.double(), bounds, lipschitz, error
 
     def proves(self, rows: Tensor, eps: Tensor) -> Tensor:
-        """Computed features at x and x′ each lie within E of the exact ones: they differ by at most L ε + 2E."""
+        """Prove by boxes of features.
+
+        Computed features at x and x′ each lie within E of the exact ones: they differ by at most L ε + 2E.
+        """
         features = self.features[rows]
         reach = (largest_of(eps)[:, None] * self.lipschitz + 2 * self.error) * UP + features.abs() * 2**-50
         return self.bounds(Box(features - reach, features + reach), self.prediction[rows], 0.0)
@@ -257,7 +264,7 @@ def contained(name: str) -> set[str]:
     return {*before, *method.contains} - {name}
 
 
-def in_words() -> str:
+def methods_in_words() -> str:
     """Say in one line what each method is for."""
     grouped = groupby(METHODS, key=lambda name: METHODS[name].summary)
     return "; ".join(f"{', '.join(names)}: {summary}" for summary, names in grouped) + "."
@@ -274,7 +281,7 @@ RELATIVE = 2.0**-10
 def largest_proved(
     proves: Callable[[Tensor, Tensor], Tensor], proved: Tensor, failed: Tensor, limit: float = 1.0, together: int = 1
 ) -> Tensor:
-    """Radii (B,) float64, never below `proved`; each was itself proved, so nothing has to be monotone.
+    """Search for radii (B,) float64, never below `proved`; each was itself proved, so nothing has to be monotone.
 
     proves(rows, radius): see `Proof.proves`. proved (B,): radii known to hold. failed (B,): radii at which the proof
     failed, or infinity. Steps grow fourfold from a sixteenth of what is proved until one fails; then the interval is
@@ -305,17 +312,18 @@ class State(NamedTuple):
     step: Tensor
 
     def open(self, limit: float) -> Tensor:
-        """Which of them are not finished."""
+        """Return which of them are not finished."""
         return (self.high - self.low > RELATIVE * self.low + FINEST) & (self.low < limit)
 
     def probe(self, limit: float) -> Tensor:
-        """The radii to try next."""
+        """Return the radii to try next."""
         return torch.minimum(self.low + self.step, (self.low + self.high) / 2).clamp(max=limit)
 
 
 def _steps(proves: Callable[[Tensor, Tensor], Tensor], rows: Tensor, state: State, limit: float, ahead: int) -> State:
-    """The states of these rows after so many steps. Column 2 k + 1 of each generation is column k of the one before it
-    if its proof holds, column 2 k if not.
+    """Return the states of these rows after so many steps.
+
+    Column 2 k + 1 of each generation is column k of the one before it if its proof holds, column 2 k if not.
     """
     now, probes = State(*(part[:, None] for part in state)), []
     for _ in range(ahead):
@@ -399,8 +407,9 @@ class Prover:
         return eps.detach().to(x.device, torch.float64).broadcast_to(x.shape)
 
     def _look(self, x: Tensor) -> list[Proof]:
-        """From a few images to the proofs that are tried in turn, cheap ones first: no method proves less than the
-        margin.
+        """Look at a few images once; return the proofs to try in turn, cheap ones first.
+
+        The first is the margin, so that no method proves less.
         """
         first: Proof
         if self.steep is None:
@@ -416,7 +425,7 @@ class Prover:
 
 
 def _certify(proofs: list[Proof], eps: Fraction | Tensor | None, radii: bool) -> tuple[Tensor, ...]:
-    """(prediction, radius, certified, margin_radius) of one chunk; certified means nothing if eps is None."""
+    """Return (prediction, radius, certified, margin_radius) of one chunk; certified means nothing if eps is None."""
     prediction = proofs[0].prediction
     radius = torch.zeros_like(prediction, dtype=torch.float64)
     certified = torch.zeros_like(prediction, dtype=torch.bool)

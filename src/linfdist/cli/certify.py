@@ -15,7 +15,7 @@ from linfdist import data
 from linfdist import exact as frozen
 from linfdist.certificates import METHODS
 from linfdist.certificates.images import CertifiedImage, certify_files
-from linfdist.certificates.proofs import in_words
+from linfdist.certificates.proofs import methods_in_words
 from linfdist.eps import down
 from linfdist.exact.certificate import certificates_of_files
 from linfdist.files import check_apart, check_writable, write_atomically
@@ -38,7 +38,7 @@ def certify(
         str,
         typer.Option(
             metavar="|".join(METHODS),
-            help=in_words(),
+            help=methods_in_words(),
         ),
     ] = "box",
     json_file: Annotated[

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..attacks import ATTACKS
 from ..certificates import METHODS
+from ..certificates.proofs import check_method
 from ..data import Dataset
 from ..eps import parse_eps
 from ..files import MOST_LINE_BYTES, append, excerpt, parse_json, read_lines, remove_leftovers, write_atomically
@@ -144,10 +145,9 @@ def for_data_sets() -> list[str]:
 
 def parse_methods(text: str) -> tuple[str, ...]:
     """Parse the methods of proof that a text names, such as `box`, or several with commas: `crown,fast-lin`."""
-    names, known = tuple(name.strip() for name in text.split(",")), for_data_sets()
+    names = tuple(name.strip() for name in text.split(","))
     for name in names:
-        if name not in known:
-            raise ValueError(f"method = {name!r}: must be one of {', '.join(known)}, or several with commas")
+        check_method(name, for_data_sets())
     return names
 
 

@@ -139,7 +139,7 @@ class PixelNet(Contract, Network):
         return digest.hexdigest()
 
     def _attributes(self) -> Iterator[tuple[str, str]]:
-        """Everything that is kept on the modules besides tensors and modules, as text."""
+        """Yield everything that is kept on the modules besides tensors and modules, as text."""
         for name, module in self.named_modules():
             yield name, f"{type(module).__module__}.{type(module).__qualname__}"
             for key, value in sorted(vars(module).items()):
@@ -185,13 +185,13 @@ class PixelNet(Contract, Network):
         return self.body.lipschitz
 
     def features(self, x: Tensor, p: float | Tensor = math.inf) -> Tensor:
-        """What the last part of the network sees (B, F), of images (B, C, H, W), or of rows (B, C) of features."""
+        """Compute what the readout sees, (B, F), of images (B, C, H, W), or of rows (B, C) of features."""
         x = x[:, :, None, None] if x.dim() == 2 and self.shape[1:] == (1, 1) else x
         self.check_images(x)
         return self.body(x, p)
 
     def features_box(self, box: Box) -> Box:
-        """Bounds of the computed `features` at p = inf over a box of images, two tensors (B, F); eval mode only."""
+        """Bound the computed `features` at p = inf over a box of images: two tensors (B, F); eval mode only."""
         self.check_images(box.lower)
         self.check_images(box.upper)
         return self.body.forward_box(box)
@@ -229,7 +229,7 @@ class PixelNet(Contract, Network):
 
 
 def config_of(network: type[PixelNet], names: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration of a network: its class and all arguments of its constructor, sequences as plain lists.
+    """Return the configuration of a network: its class and all arguments of its constructor, sequences as lists.
 
     names: what the constructor calls `locals()`, its arguments among them, which it must not have changed.
     """
@@ -278,7 +278,7 @@ def _(layer: DistLinear | NearestClass, box: Box) -> Contract:
 
 
 def narrowed(network: PixelNet) -> PixelNet:
-    """A network with the bits of this one for images of [0, 1], faster for a few of them.
+    """Return a network with the bits of this one for images of [0, 1] that is faster for a few of them.
 
     This one must be in eval mode. Both have the same tensors, which must not change any more: see
     `with_cached_lists`.
@@ -324,7 +324,7 @@ def as_network(model: object, shape: Sequence[int]) -> Network:
 
 
 def _alone(layer: LipschitzModule) -> Stack:
-    """A stack of one layer, in the mode that the layer is in; the layer itself and its parts are left as they are."""
+    """Put a layer alone into a stack, in the layer's own mode; the layer itself and its parts stay as they are."""
     stack = Stack(layer)
     stack.training = stack.layers.training = layer.training
     return stack
@@ -334,8 +334,9 @@ def _alone(layer: LipschitzModule) -> Stack:
 
 
 def rounding_error(network: PixelNet) -> float:
-    """Bound |computed − exact| for all images of [0, 1]: E, of the logits if the readout has a Lipschitz constant, else
-    of the features.
+    """Return a bound E of |computed − exact| for all images of [0, 1].
+
+    It is about the logits if the readout has a Lipschitz constant, and else about the features.
 
     Every operation of a dist net - the two of `Normalize`, the subtraction of a dist layer, the shift, the bias - is
     rounded once, by at most u · |result| with u = 2^-24 (float32); |·| and max are exact. A layer passes the error of
@@ -380,7 +381,7 @@ def flush_error(network: PixelNet, error: float) -> float:
 
 
 def _runs(network: PixelNet) -> list[list[LipschitzModule | Readout]]:
-    """The layers and the readout, cut in pieces at those that absorb flushes, which are in none of the pieces."""
+    """Cut layers and readout in pieces at those that absorb flushes, which are in none of the pieces."""
     runs: list[list[LipschitzModule | Readout]] = [[]]
     for part in (*network.body, network.readout):
         if part.absorbs_flushes:
@@ -391,8 +392,9 @@ def _runs(network: PixelNet) -> list[list[LipschitzModule | Readout]]:
 
 
 def _ordinary(run: Sequence[LipschitzModule | Readout], floor: float) -> bool:
-    """Whether a value that was flushed stays as small through these layers; a layer that shrinks values makes them
-    denormal, and does not make up for one that stretches what is lost then.
+    """Return whether a value that was flushed stays as small through these layers.
+
+    A layer that shrinks values makes them denormal, and does not make up for one that stretches what is lost then.
     """
     steepest = math.prod(max(1.0, part.lipschitz or 1.0) for part in run)
     tensors = [tensor for part in run for tensor in (*part.parameters(), *part.buffers())]

@@ -63,7 +63,7 @@ class DistNet(PixelNet):
         return self.last
 
     def forward_box(self, box: Box) -> Box:
-        """Bounds of the computed logits over a box of images; eval mode only. `lipschitz` holds for the logits too."""
+        """Bound the computed logits over a box of images; eval mode only. `lipschitz` holds for the logits too."""
         return self.last.forward_box(self.features_box(box))  # (B, classes) each
 
 
@@ -135,7 +135,7 @@ class ConvDistNetMLP(PixelNet):
     def _convolutions(
         self, width: int, depth: int, identity_init: bool, mean_shift: bool
     ) -> tuple[list[LipschitzModule], int]:
-        """From normalised images (B, C, H, W) to (B, C′, H′, W′), and C′ H′ W′."""
+        """Make the layers from normalised images (B, C, H, W) to (B, C′, H′, W′), and count C′ H′ W′."""
         channels = [self.shape[0], *[width if i < 2 else 2 * width for i in range(depth - 1)]]
         layers: list[LipschitzModule] = []
         shape: tuple[int, ...] = (self.shape[0], *self.size)
@@ -150,7 +150,7 @@ class ConvDistNetMLP(PixelNet):
 
 
 def hidden_layers(sizes: Sequence[int], identity_init: bool, mean_shift: bool) -> list[LipschitzModule]:
-    """Dist layers from each size to the next: without bias, since the mean shift after each makes up for it."""
+    """Make dist layers from each size to the next: without bias, since the mean shift after each makes up for it."""
     layers: list[LipschitzModule] = []
     for inputs, outputs in pairwise(sizes):
         identity = identity_init and inputs <= outputs
@@ -161,7 +161,7 @@ def hidden_layers(sizes: Sequence[int], identity_init: bool, mean_shift: bool) -
 
 
 def check_sizes(shape: Sequence[int], mean: Sequence[float], crop: int | None, **sizes: int) -> tuple[int, int, int]:
-    """The shape (C, H, W) as a tuple; ValueError for what cannot be built."""
+    """Return the shape (C, H, W) as a tuple; ValueError for what cannot be built."""
     if len(shape) != 3 or min(shape) < 1:
         raise ValueError(f"shape must be (channels, height, width), each at least 1, got {shape!r}")
     if len(mean) != shape[0]:
@@ -177,14 +177,14 @@ def check_sizes(shape: Sequence[int], mean: Sequence[float], crop: int | None, *
 def first_layers(
     mean: Sequence[float], std: float, crop: int | None, clip: Sequence[float] | None = None
 ) -> list[LipschitzModule]:
-    """Pixels (B, C, H, W) -> normalised images (B, C, crop, crop), after the crop and the clipping, if any."""
+    """Make the layers from pixels (B, C, H, W) to normalised images, after the crop and the clipping, if any."""
     bounds = check_clip(clip)
     layers: list[LipschitzModule] = [] if crop is None else [CenterCrop(crop)]
     return layers + ([] if bounds is None else [Clip(*bounds)]) + [Normalize(mean, std)]
 
 
 def to_vectors(shape: tuple[int, ...], pool: Sequence[int]) -> tuple[LipschitzModule, int]:
-    """Normalised images of this shape (C, H, W) -> the inputs of the first dist layer, and how many there are.
+    """Make the layer from normalised images (C, H, W) to the inputs of the first dist layer, and count these.
 
     pool: the sizes of the blocks whose means these are; if it is empty, the pixels. ValueError if a block does not fit.
     """

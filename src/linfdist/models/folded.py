@@ -35,8 +35,10 @@ class FoldedLayer(NamedTuple):
 
 
 class Folded:
-    """A network times its std, in float64: pixels, which may be cropped, clipped and averaged over blocks (its stem),
-    then dist layers alone, then perhaps sums of the neurons of each class.
+    """A network times its std, in float64.
+
+    It has a stem, in which pixels may be cropped, clipped and averaged over blocks, then dist layers alone, then
+    perhaps sums of the neurons of each class.
 
     |(x − m)/s − w| s = |x − (m + s w)|, and |y − shift − w| = |y − (w + shift)|: means, shifts and biases go into the
     weights that follow. A clipped pixel, stretched to 0 ... 1, is one that is not stretched, with another mean and std.
@@ -79,8 +81,9 @@ class Folded:
         self.std *= std
 
     def pool_to(self, sizes: Sequence[int], shape: tuple[int, ...]) -> None:
-        """Add the means of blocks of these sizes, all in one vector of this shape. TypeError unless it takes pixels,
-        whose offsets so far are the same all over a channel.
+        """Add the means of blocks of these sizes, all in one vector of this shape.
+
+        TypeError unless it takes pixels, whose offsets so far are the same all over a channel.
         """
         if len(self.shape) != 3 or (self.offset != self.offset[:, :1, :1]).any():
             raise TypeError("only a network that averages blocks of pixels, before its dist layers, can be folded")
@@ -127,8 +130,9 @@ float64, from which integer networks and programs are made.
 
 
 def fold_network(network: PixelNet, logits: bool = True) -> Folded:
-    """The dist layers of a network in pixels, up to its logits, or else to its features; TypeError names the part that
-    has no such form.
+    """Fold the dist layers of a network in pixels, up to its logits, or else to its features.
+
+    TypeError names the part that has no such form.
     """
     folded = Folded(network.shape)
     fold(network.body, folded)

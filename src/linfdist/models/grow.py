@@ -25,7 +25,7 @@ def grow(
     noise: float = 0.0,
     samples: tuple[Tensor, Tensor] | None = None,
 ) -> PixelNet:
-    """The network in the shape of `config`: with a clip, a head, deeper, wider, more neurons per class, as needed.
+    """Return the network in the shape of `config`: with a clip or a head, deeper, wider, more neurons per class.
 
     It is in eval mode. Every step except a clip (see `clip_pixels`) leaves what the network computes as it is.
     ValueError if that is another network; TypeError for networks that cannot grow. noise: see `deepen`, `widen` and
@@ -86,7 +86,7 @@ def clip_pixels(network: PixelNet, clip: Sequence[float]) -> PixelNet:
 
 @torch.no_grad()
 def add_head(network: PixelNet, hidden: int, samples: tuple[Tensor, Tensor] | None = None) -> PixelNet:
-    """A network with a head that starts as the plain network: the same classes, with the same radii.
+    """Return a network with a head that starts as the plain network: the same classes, with the same radii.
 
     The neurons of the last layer become the first ones of another hidden layer, whose other neurons pass features on.
     Unit c of the head is tanh(s (z_c − m)), with the plain network's logit z_c, and s and m such that tanh is nearly
@@ -143,7 +143,7 @@ def add_head(network: PixelNet, hidden: int, samples: tuple[Tensor, Tensor] | No
 
 
 def _calibrated(logits: Tensor, labels: Tensor) -> float:
-    """The factor for the logits with the smallest cross-entropy, of those that make images lead by 0.01 to `LEAD`."""
+    """Find the factor of the logits with the least cross-entropy, of those whose mean margin is 0.01 to `LEAD`."""
     best = logits.topk(2, 1).values
     lead = float((best[:, 0] - best[:, 1]).mean())
     if not SMALLEST < lead < math.inf:
@@ -155,7 +155,7 @@ def _calibrated(logits: Tensor, labels: Tensor) -> float:
 
 @torch.no_grad()
 def replace_last(network: PixelNet, hidden: int) -> PixelNet:
-    """The hidden layers of a plain network, which make the same features, below a random head, which has to learn."""
+    """Put the hidden layers of a plain network, with the same features, below a random head, which has to learn."""
     if not isinstance(network, DistNet) or network.config["depth"] < 2:
         raise TypeError("only a DistNet with hidden layers can get a head in place of its last layer")
     config = {key: value for key, value in network.config.items() if key != "per_class"}  # of the last layer
@@ -166,7 +166,7 @@ def replace_last(network: PixelNet, hidden: int) -> PixelNet:
 
 @torch.no_grad()
 def deepen(network: PixelNet, noise: float = 0.0) -> PixelNet:
-    """The same network with one hidden layer more, the identity, after the others; for fully connected ones.
+    """Return the same network with one more hidden layer, the identity, after the others; for fully connected ones.
 
     With w[k, k] = -C and 0 elsewhere, max_i |x_i - w[k, i]| = x_k + C for all x with |x_i| <= C/2, and the shift takes
     C away. The features lie in such a range for every image of [0, 1]: their box says so. What is left is the rounding
@@ -188,7 +188,7 @@ def deepen(network: PixelNet, noise: float = 0.0) -> PixelNet:
 
 @torch.no_grad()
 def widen(network: PixelNet, factor: int, noise: float = 0.0) -> PixelNet:
-    """The same network with `factor` copies of every hidden neuron (channel), the k-th neuron's at k, width + k, ...
+    """Return the same network with `factor` copies of every hidden neuron (channel), those of k at k, width + k, ...
 
     A distance does not change when coordinates are repeated, so the features and the logits of a plain net keep their
     bits. A head's sums are split over the copies, and rounded anew. At finite p every distance grows by factor^(1/p),
@@ -212,7 +212,7 @@ def widen(network: PixelNet, factor: int, noise: float = 0.0) -> PixelNet:
 
 @torch.no_grad()
 def multiply_classes(network: PixelNet, factor: int, noise: float = 0.0) -> PixelNet:
-    """The same network with `factor` copies of every neuron of the last layer, over which each class takes its mean.
+    """Return the same network with `factor` copies of every last neuron, over which each class takes its mean.
 
     A mean does not change when all its numbers are repeated, so the logits are the same up to the rounding of longer
     sums; at every p, not at p = inf alone. Copies stay alike in training unless something tells them apart: noise, a
@@ -250,14 +250,14 @@ def _pass_on(body: Stack, reach: float, noise: float = 0.0) -> None:
 
 
 def _last_layer(body: Stack) -> tuple[DistLinear, MeanShift | None]:
-    """The last dist layer of a body, and the shift after it, if there is one."""
+    """Return the last dist layer of a body, and the shift after it, if there is one."""
     layers = list(body)
     shift = layers[-1] if isinstance(layers[-1], MeanShift) else None
     return [layer for layer in layers if isinstance(layer, DistLinear)][-1], shift
 
 
 def _range(network: PixelNet) -> float:
-    """The largest |feature| over all images of [0, 1], or somewhat more."""
+    """Bound the largest |feature| over all images of [0, 1]."""
     shape = (1, *network.shape)
     weight = network.any_tensor
     with network.in_eval_mode():

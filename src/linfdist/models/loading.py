@@ -27,14 +27,15 @@ CLASSES: dict[str, type[PixelNet]] = {  # by the names that configurations use
     **{network.__name__: network for network in MODELS.values()},
     "Mean": Mean,
 }
-ABOVE = {"baselines": "linfdist.baselines", "linfdist-exact": "linfdist.exact"}  # imported when a file asks for it
+ABOVE = {"baselines": "linfdist.baselines", "linfdist-exact": "linfdist.exact"}
+# By name, because these packages import this one: a file that needs one of them imports it while it is loaded.
 LARGEST = 2**15 - 1  # of int16
 _EXPONENTS = range(-100, 101)  # far from where float32 ends, so that every multiple is exact
 _STEP = re.compile(r"2\^(-?[0-9]{1,3})")
 
 
 def from_config(config: Mapping[str, Any]) -> PixelNet:
-    """The network that `config` (see `PixelNet`) describes, with new weights, in eval mode: ready for saved weights.
+    """Build the network that `config` (see `PixelNet`) describes, with new weights, in eval mode.
 
     ValueError names the keys that are unknown or missing. A network that is made of others has their configurations in
     its own, as `members`.
@@ -149,7 +150,7 @@ def _resize(header: Mapping[str, Any], network: PixelNet, path: Path) -> int | N
 
 
 def _describe(config: Mapping[str, Any], tensors: Mapping[str, Tensor], path: Path) -> PixelNet:
-    """The network without memory for its weights, until those of the file are known to fit: a header is only words."""
+    """Build the network without memory for its weights until the file's are known to fit: a header is only words."""
     try:
         depth = _layers(config)
         if depth > len(tensors):
@@ -161,7 +162,7 @@ def _describe(config: Mapping[str, Any], tensors: Mapping[str, Tensor], path: Pa
 
 
 def _of_dtype(network: PixelNet, tensors: Mapping[str, Tensor]) -> PixelNet:
-    """The network in the precision of the file, and not in torch's default one, if the file has one of the two."""
+    """Return the network in the precision of the file, and not in torch's default one, if the file has one."""
     found = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}
     return network.to(found.pop()) if found in ({torch.float32}, {torch.float64}) else network
 
@@ -206,7 +207,7 @@ def matrices(module: nn.Module) -> set[str]:
 
 
 def compress(tensors: Mapping[str, Tensor], names: set[str]) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors, those of these names rounded to int16 (ties to even), and the steps to multiply them by.
+    """Return the tensors, those of these names rounded to int16 (ties to even), and the steps to multiply them by.
 
     The step of a tensor is the smallest power of two with max |w| <= 32767 steps, but no less than 2^-100.
     """
@@ -229,7 +230,7 @@ def _exponent(largest: float, name: str) -> int:
 
 
 def expand(tensors: Mapping[str, Tensor], steps: Any, module: nn.Module, path: Path) -> dict[str, Tensor]:
-    """What `compress` has rounded, as float32 again, exactly; ValueError for what it cannot have written."""
+    """Turn what `compress` has rounded into float32 again, exactly; ValueError for what it cannot have written."""
     if not isinstance(steps, dict):
         raise ValueError(f"{path}: its steps must be a JSON object, got {str(steps)[:60]!r}")
     expanded, allowed = dict(tensors), matrices(module)

@@ -55,7 +55,7 @@ class MeanLogits(Readout):
         return self.mean_of(member(image, p) for member, image in self.pairs(x.unflatten(1, self.shape)))
 
     def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
-        """The mean of the members' errors, and that of the sum of their logits."""
+        """Add the rounding of the sum of the members' logits to the mean of their own errors."""
         found = [network_rounding(member, size, unit) for member in self.networks]
         mean = mean_rounding(max(each.size for each in found), self.count, unit)
         error = sum((each.error for each in found), Fraction(0)) / len(found) + mean.error
@@ -72,7 +72,7 @@ class MeanLogits(Readout):
         return len(self.views) * sum(member.terms() for member in self.networks)
 
     def elements(self, shape: Shape) -> int:
-        """The largest tensor of a member, or the features of all members and views, which closer bounds keep."""
+        """Count the largest tensor of a member, or the features of all members and views, which closer bounds keep."""
         kept = len(self.views) * sum(math.prod(each.body.shapes(each.shape)[-1]) for each in self.networks)
         return max(kept, *(member.elements() for member in self.networks))
 
@@ -139,7 +139,7 @@ class Mean(PixelNet):
 
 
 def _common_shape(members: Sequence[PixelNet]) -> tuple[int, int, int]:
-    """The shape of the images that all members take; TypeError or ValueError unless these are networks that agree."""
+    """Return the shape of all members' images; TypeError or ValueError unless these are networks that agree."""
     if isinstance(members, PixelNet) or not isinstance(members, Sequence) or not members:
         raise ValueError(
             f"members must be a list of at least one network, got {type(members).__name__} {members!r:.60}"

@@ -163,7 +163,7 @@ class LipschitzModule(Contract):
 
     @abstractmethod
     def output_shape(self, shape: Shape) -> Shape:
-        """The shape of an output, given that of an input, both without the batch."""
+        """Return the shape of an output, given that of an input, both without the batch."""
 
     @abstractmethod
     def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
@@ -209,14 +209,14 @@ class Stack(LipschitzModule):
         return self.shapes(shape)[-1]
 
     def shapes(self, shape: Shape) -> list[Shape]:
-        """The shapes of the input and of each layer's output, without the batch."""
+        """Return the shapes of the input and of each layer's output, without the batch."""
         found = [shape]
         for layer in self:
             found.append(layer.output_shape(found[-1]))
         return found
 
     def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
-        """A layer passes the error of its input on, times its Lipschitz constant, and adds its own."""
+        """Add up the errors: a layer passes on that of its input, times its Lipschitz constant, and adds its own."""
         peak, error = size, Fraction(0)
         for layer in self:
             own = layer.rounding(size, unit)

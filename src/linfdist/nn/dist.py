@@ -26,19 +26,19 @@ class Distances(nn.Module):
     _lists: CachedLists | None = None
 
     def distances(self, x: Tensor, p: float | Tensor) -> Tensor:
-        """x (..., I) -> (..., O)"""
+        """Compute the distances of x (..., I) to all rows: (..., O)."""
         if self._lists and _few(x) and not isinstance(p, Tensor) and p == math.inf:
             return self._lists.dist(x)
         return dist(x, self.weight, p)
 
     def distances_box(self, box: Box) -> tuple[Tensor, Tensor]:
-        """The smallest and the largest distances over a box, (..., O) each."""
+        """Return the smallest and the largest distances over a box, (..., O) each."""
         if self._lists and _few(box.lower):
             return self._lists.dist_box(*box)
         return dist_box(box.lower, box.upper, self.weight)
 
     def with_lists(self: Layer, box: Box) -> Layer:
-        """The same layer, with the same tensors, for inputs of the box (1, I): see `models.base`."""
+        """Return the same layer, with the same tensors, for inputs of the box (1, I): see `with_cached_lists`."""
         lists = make_lists(box.lower[0], box.upper[0], self.weight) if box.lower.dim() == 2 else None
         if lists is None:
             return self
@@ -88,7 +88,7 @@ class DistLinear(Distances, LipschitzModule):
         return y if self.bias is None else y + self.bias
 
     def forward_box(self, box: Box) -> Box:
-        """Tight for each neuron (Appendix B), and without slack: see `dist_box`; adding a bias is monotone."""
+        """Bound each neuron tightly (Appendix B) and without slack: see `dist_box`; adding a bias is monotone."""
         near, far = self.distances_box(box)  # (..., O) each
         return Box(near, far) if self.bias is None else Box(near + self.bias, far + self.bias)
 
@@ -96,7 +96,7 @@ class DistLinear(Distances, LipschitzModule):
         return (*shape[:-1], self.out_features)
 
     def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
-        """The subtraction and the bias are rounded; |·| and max are exact."""
+        """Describe the rounding of the subtraction and the bias; |·| and max are exact."""
         return distance_rounding(self.weight, self.bias, size, unit)
 
     def terms(self, shape: Shape) -> int:
@@ -167,7 +167,7 @@ class DistConv2d(LipschitzModule):
         return y if self.bias is None else y + self.bias[:, None, None]
 
     def forward_box(self, box: Box) -> Box:
-        """Tight for each neuron (Appendix B), and without slack: see `dist_box_conv2d`; adding a bias is monotone."""
+        """Bound each neuron tightly (Appendix B) and without slack: see `dist_box_conv2d`; a bias is monotone."""
         near, far = dist_box_conv2d(box.lower, box.upper, self.weight, *self.geometry)  # (B, O, OH, OW) each
         if self.bias is None:
             return Box(near, far)
@@ -178,7 +178,7 @@ class DistConv2d(LipschitzModule):
         return (self.out_channels, *output_size((1, *shape), self.weight.shape, self.geometry))
 
     def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
-        """The subtraction and the bias are rounded; |·| and max are exact, and padding adds nothing larger."""
+        """Describe the rounding of the subtraction and the bias; |·| and max are exact, padding adds nothing larger."""
         return distance_rounding(self.weight, self.bias, size, unit)
 
     def terms(self, shape: Shape) -> int:
@@ -222,7 +222,7 @@ class NearestClass(Distances, Readout):
         return -y if self.per_class == 1 else -self._by_class(y).mean(2)
 
     def forward_box(self, box: Box) -> Box:
-        """Bounds (b, classes) of the computed logits."""
+        """Bound the computed logits: (b, classes)."""
         near, far = (side + self.bias for side in self.distances_box(box))
         if self.per_class == 1:
             return Box(-far, -near)
@@ -286,7 +286,7 @@ class MeanShift(LipschitzModule):
         return y
 
     def forward_box(self, box: Box) -> Box:
-        """Both ends shifted; rounded subtraction is monotone. In training mode there is no such map: RuntimeError."""
+        """Shift both ends: rounded subtraction is monotone. In training mode there is no such map: RuntimeError."""
         if self.training:
             raise RuntimeError("in training mode the shift depends on the whole batch: call model.eval() first")
         return Box(self(box.lower), self(box.upper))
@@ -340,8 +340,9 @@ class Centre(Function):
 
 
 class PlainCentre(Function):
-    """The same where autograd alone is at work: torch reads the signature of a `Function` with `setup_context` at every
-    call, which takes longer than a small batch.
+    """The same where autograd alone is at work.
+
+    Torch reads the signature of a `Function` with `setup_context` at every call, which takes longer than a small batch.
     """
 
     @staticmethod
@@ -354,7 +355,7 @@ class PlainCentre(Function):
 
 
 def _mean_over_processes(x: Tensor) -> Tensor:
-    """The mean of each feature over the batches of all processes."""
+    """Return the mean of each feature over the batches of all processes."""
     count = x.new_full((1,), x[:, 0].numel())
     total = AllReduce.apply(torch.cat([x.sum(_all_but_features(x)), count]))  # (F + 1,)
     return total[:-1] / total[-1]

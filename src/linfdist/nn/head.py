@@ -22,7 +22,7 @@ class ScaledLinear(nn.Module):
         self.bias = nn.Parameter(torch.zeros(out_features))
 
     def scaled_weight(self) -> Tensor:
-        """The matrix that `forward` multiplies by, (O, I): what bounds of this layer must use, rounding included."""
+        """Return the matrix that `forward` multiplies by, (O, I): bounds of this layer must use it as it is rounded."""
         return self.weight * (1 / math.sqrt(self.in_features))
 
     def forward(self, x: Tensor) -> Tensor:

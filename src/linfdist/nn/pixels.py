@@ -17,14 +17,16 @@ from .base import Box, LipschitzModule, Rounding, Shape, largest, mean_rounding,
 
 
 def centred(shape: Shape, size: int) -> tuple[int, int]:
-    """Row and column where the middle `size` × `size` pixels of an image (..., H, W) begin: the upper left of two."""
+    """Find the row and column where the middle `size` × `size` pixels of (..., H, W) begin: the upper left of two."""
     height, width = shape[-2:]
     return (height - size) // 2, (width - size) // 2
 
 
 class CenterCrop(LipschitzModule):
-    """(B, C, H, W) -> (B, C, size, size): the middle (Section 7.1: TinyImageNet's 56×56); where a margin is odd, the
-    smaller half is cut off at the top or left. Images of that size pass as they are: augmentation has cropped them.
+    """The middle of an image, (B, C, H, W) -> (B, C, size, size) (Section 7.1: TinyImageNet's 56×56).
+
+    Where a margin is odd, the smaller half is cut off at the top or left. Images of that size pass as they are:
+    augmentation has cropped them.
     """
 
     repeatable = True
@@ -108,7 +110,7 @@ class View(LipschitzModule):
         return repr(self.view)
 
     def places(self, shape: Shape, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Row and column of the image (..., H, W) that each row and column of the view is copied from."""
+        """Return the rows and columns of the image (..., H, W) that those of the view are copied from."""
         height, width = shape[-2:]
         rows = (torch.arange(height, device=device) - self.down).clamp(0, height - 1)
         columns = (torch.arange(width, device=device) - self.right).clamp(0, width - 1)
@@ -164,7 +166,7 @@ class MeanPool(LipschitzModule):
         return torch.cat([x.flatten(1) if k == 1 else avg_pool2d(x, k).flatten(1) for k in self.sizes], 1)
 
     def forward_box(self, box: Box) -> Box:
-        """Means of the ends in float64, moved outwards by what rounding can do in any order of summation."""
+        """Take means of the ends in float64, and move them outwards by all that rounding in any order can do."""
         dtype = box.lower.dtype
         lower, upper = box.lower.double(), box.upper.double()
         furthest = torch.maximum(lower.abs(), upper.abs())
@@ -178,7 +180,7 @@ class MeanPool(LipschitzModule):
         return Box(torch.cat([part.lower for part in parts], 1), torch.cat([part.upper for part in parts], 1))
 
     def output_shape(self, shape: Shape) -> Shape:
-        """The number of means; ValueError if the image is smaller than a block."""
+        """Count the means; ValueError if the image is smaller than a block."""
         if len(shape) != 3:
             raise ValueError(f"a MeanPool takes images (C, H, W), got {tuple(shape)}")
         channels, height, width = shape
@@ -187,7 +189,7 @@ class MeanPool(LipschitzModule):
         return (sum(channels * (height // k) * (width // k) for k in self.sizes),)
 
     def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
-        """That of the largest blocks; pixels are copied exactly."""
+        """Describe the rounding of the largest blocks; pixels are copied exactly."""
         side = max(self.sizes)
         return Rounding.of(size, 0, unit) if side == 1 else mean_rounding(size, side**2, unit)
 
@@ -196,7 +198,7 @@ class MeanPool(LipschitzModule):
 
 
 def check_pool(sizes: object) -> tuple[int, ...]:
-    """The sizes of blocks as a tuple, which may be empty; TypeError or ValueError for what cannot be sizes."""
+    """Return the sizes of blocks as a tuple, which may be empty; TypeError or ValueError for what cannot be sizes."""
     if not isinstance(sizes, Sequence) or not all(type(k) is int for k in sizes):
         raise TypeError(f"sizes of blocks must be a list of whole numbers such as [1, 2, 4], got {sizes!r}")
     if wrong := [k for k in sizes if not 1 <= k <= LARGEST_BLOCK]:
@@ -240,8 +242,9 @@ class Normalize(LipschitzModule):
         return (x - self.mean) / self.std
 
     def forward_box(self, box: Box) -> Box:
-        """The same two float operations on both ends: rounded subtraction and division by std > 0 are monotone, so
-        this encloses (x − mean)/std as executed.
+        """Do the same two float operations on both ends.
+
+        Rounded subtraction and division by std > 0 are monotone, so this encloses (x − mean)/std as executed.
         """
         return Box(self(box.lower), self(box.upper))
 
@@ -265,7 +268,7 @@ class Normalize(LipschitzModule):
 
 
 def _check_std(std: float, name: str = "std") -> None:
-    """The order of bounds and the Lipschitz constant hang on it."""
+    """Raise ValueError for a std on which neither the order of bounds nor the Lipschitz constant can rely."""
     if not torch.finfo(torch.float32).tiny <= std < math.inf:
         raise ValueError(f"{name} must be positive, finite and no denormal, got {std!r}")
 
@@ -303,14 +306,17 @@ class Clip(LipschitzModule):
         return ((x - self.low) / (self.high - self.low)).clamp(0.0, 1.0)
 
     def forward_box(self, box: Box) -> Box:
-        """The same float operations on both ends: each of them keeps the order of its results, rounding included."""
+        """Do the same float operations on both ends: each keeps the order of its results, rounding included."""
         return Box(self(box.lower), self(box.upper))
 
     def output_shape(self, shape: Shape) -> Shape:
         return shape
 
     def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
-        """A subtraction and a division, each rounded once; where the quotient is larger than 1, clipping removes it."""
+        """Describe the rounding of a subtraction and a division, each rounded once.
+
+        Where the quotient is larger than 1, clipping removes it.
+        """
         shifted = size + Fraction(self.low.item())
         return Rounding(Fraction(1), max(shifted, shifted / self.span()), 2 * unit)
 
@@ -323,12 +329,12 @@ class Clip(LipschitzModule):
         return f"{self.low.item()}, {self.high.item()}" if not self.low.is_meta else ""
 
     def span(self) -> Fraction:
-        """What `forward` divides by: the rounded difference."""
+        """Return what `forward` divides by: the rounded difference."""
         return Fraction((self.high - self.low).item())
 
 
 def check_clip(clip: object) -> tuple[float, float] | None:
-    """The bounds (low, high), or None for no clipping; TypeError or ValueError for what cannot be bounds."""
+    """Return the bounds (low, high), or None for no clipping; TypeError or ValueError for what cannot be bounds."""
     if clip is None:
         return None
     numbers = isinstance(clip, Sequence) and all(type(bound) in (int, float) for bound in clip)
@@ -339,7 +345,7 @@ def check_clip(clip: object) -> tuple[float, float] | None:
 
 
 def _check_bounds(low: float, high: float, name: str = "clip") -> None:
-    """The order of bounds and the Lipschitz constant hang on it. NaN fails too."""
+    """Raise ValueError for bounds on which neither their order nor the Lipschitz constant can rely, NaN included."""
     if not 0 <= low < high <= 1:
         raise ValueError(f"{name} needs bounds with 0 <= low < high <= 1, got low = {low!r} and high = {high!r}")
     if not high - low >= NARROWEST:
