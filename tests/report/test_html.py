@@ -97,7 +97,7 @@ def test_attacks(run):
     text = Page(page(content, {})).text
     undecided = sum(row.correct and not row.certified for row in content.rows) - 1
     assert f"{undecided:,} of 450 images are neither proved nor broken" in text
-    assert "The strongest single attack is pgd" in text
+    assert "The attack that breaks most is pgd" in text
 
 
 def test_beside_the_paper(run):

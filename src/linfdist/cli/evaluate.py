@@ -98,10 +98,16 @@ def table(summary: dict[str, Any]) -> Table:
     shown = Table(title=escape(title))
     n = summary["n"]
     columns = {"clean": f"{nearest(share(summary['clean'], n), 2)} %"}
-    columns |= {name: f"{up(share(value, n), 2)} %" for name, value in summary["attacks"].items()}
+    proved = share(summary["certified"], n)
+
+    def survive(value: float) -> str:
+        left = share(value, n)
+        return f"{(down if left == proved else up)(left, 2)} %"  # equal numbers are printed equally
+
+    columns |= {name: survive(value) for name, value in summary["attacks"].items()}
     if len(summary["attacks"]) > 1:
-        columns["all attacks"] = f"{up(share(summary['robust'], n), 2)} %"
-    columns[f"certified ({summary['method']})"] = f"{down(share(summary['certified'], n), 2)} %"
+        columns["all attacks"] = survive(summary["robust"])
+    columns[f"certified ({summary['method']})"] = f"{down(proved, 2)} %"
     columns["mean radius"] = down(summary["mean_radius"], 4)
     for heading in columns:
         shown.add_column(heading, justify="right")

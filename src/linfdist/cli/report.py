@@ -7,27 +7,44 @@ from typing import Annotated
 import typer
 
 from linfdist.models import zoo
-from linfdist.report import write
+from linfdist.report import write, write_comparison
 
 from .boundary import say
+from .options import DataDir
 
 
 def report(
-    run: Annotated[
-        Path,
-        typer.Argument(metavar="RUN", help="A folder that `linfdist evaluate` wrote into: runs/mnist-0.3."),
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN...", help="Folders that `linfdist evaluate` wrote into: runs/mnist-0.3."),
     ],
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="The folder for page and charts.", show_default="RUN/report")
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="The folder for page and charts.", show_default="RUN/report; of several: comparison"
+        ),
     ] = None,
+    eps: Annotated[
+        str | None, typer.Option(metavar="E,E", help="With several runs: further radii to count at: 0.1,0.2")
+    ] = None,
+    data_dir: DataDir = None,
     open_: Annotated[bool, typer.Option("--open", help="Show the page in the browser.")] = False,
 ) -> None:
-    """Write report.html, one self-contained page, and the charts as PNGs. Needs matplotlib, the extra `report`.
+    """Write report.html, one self-contained page, and the charts as PNGs. Several runs are compared on one page.
 
     Example: linfdist report runs/mnist-0.3 --open
     """
-    _check(run)
-    page = write(run, out)
+    for run in runs:
+        _check(run)
+    if len(runs) == 1 and eps is not None:
+        raise ValueError(
+            f"--eps {eps}: goes with several runs; `linfdist evaluate --eps` measures one at another radius"
+        )
+    if len(runs) == 1:
+        page = write(runs[0], out)
+    else:
+        further = [each.strip() for each in eps.split(",")] if eps else []
+        page = write_comparison(runs, out or Path("comparison"), eps=further, data_dir=data_dir)
     say(f"report: {page}")
     if open_:
         webbrowser.open(page.resolve().as_uri())

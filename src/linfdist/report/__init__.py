@@ -1,7 +1,9 @@
 """Show a run as one page: reports read rows, never models. `plots` draws into matplotlib's axes."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ..eps import Eps
 from ..files import remove_leftovers, write_atomically
 from ..runs.folder import Run
 from . import plots
@@ -9,8 +11,9 @@ from .charts import draw
 from .gallery import halves, sheet
 from .html import page
 from .plots.style import require_matplotlib
+from .several import compare
 
-__all__ = ["plots", "write"]
+__all__ = ["plots", "write", "write_comparison"]
 
 PICTURES = ("certified_accuracy", "fates", "radius_by_class", "confusion", "training", "margin_vs_method", "gallery")
 
@@ -28,7 +31,26 @@ def write(run: str | Path, out: str | Path | None = None) -> Path:
     images = {name: chart.light for name, chart in charts.items()}
     if parts := halves(content):
         images["gallery"] = sheet(parts, content.classes)
-    text = page(content, charts)
+    return _save(page(content, charts), images, target)
+
+
+def write_comparison(
+    runs: Sequence[str | Path], out: str | Path, *, eps: Sequence[Eps] = (), data_dir: str | Path | None = None
+) -> Path:
+    """Write one page about several evaluated runs into `out` and return its path. Needs matplotlib.
+
+    eps: further radii at which to count what is proved. data_dir: where the images on which they differ come from.
+    """
+    require_matplotlib()
+    contents = [Run(run) for run in runs]
+    for content in contents:
+        content.check_evaluated()
+    text, charts = compare(contents, eps, data_dir)
+    return _save(text, {name: chart.light for name, chart in charts.items()}, Path(out))
+
+
+def _save(text: str, images: Mapping[str, bytes], target: Path) -> Path:
+    """Write the page and its pictures; those of an earlier page that this one has no data for are removed."""
     target.mkdir(parents=True, exist_ok=True)
     replaces = (target / "report.html").exists()  # otherwise a picture of that name is somebody else's
     remove_leftovers(target / "report.html")  # of a report that was killed while it was written

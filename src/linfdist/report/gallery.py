@@ -66,7 +66,7 @@ def _hwc(images: torch.Tensor) -> NDArray[Any]:
 
 def pictures(exhibit: Exhibit) -> tuple[Image.Image, Image.Image, Image.Image]:
     """Draw the image, the attacked image (in 8 bits) and their magnified difference: grey is none, white is more."""
-    return tuple(_enlarged(view) for view in views(exhibit.image / 255, exhibit.attacked))  # type: ignore[return-value]
+    return tuple(enlarged(view) for view in views(exhibit.image / 255, exhibit.attacked))  # type: ignore[return-value]
 
 
 def magnification(exhibit: Exhibit) -> str:
@@ -89,7 +89,7 @@ def png(image: Image.Image) -> bytes:
     return buffer.getvalue()
 
 
-def _enlarged(view: NDArray[Any]) -> Image.Image:
+def enlarged(view: NDArray[Any]) -> Image.Image:
     """Enlarge a picture by a whole factor, so that every pixel stays a square."""
     factor = max(1, CELL // view.shape[0])
     pixels = (np.clip(view, 0, 1) * 255).round().astype(np.uint8)

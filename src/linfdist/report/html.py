@@ -24,27 +24,29 @@ def page(run: Run, charts: Mapping[str, Chart]) -> str:
     """Build the whole page; the same run gives the same text."""
     parts = [
         _headline(run),
-        _section("Beside the published numbers", _comparison(run)),
-        _section("How far the proof reaches", _figure(charts, "certified_accuracy", "Certified accuracy by radius")),
-        _section("How tight the proof is", _tightness(run, charts)),
-        _section("Classes", _classes(run, charts)),
-        _section("The most and the least robust images", _gallery(run)),
-        _section("Training", _training(run, charts)),
-        _section("Where the numbers come from", _card(run)),
+        section("Beside the published numbers", _comparison(run)),
+        section("How far the proof reaches", figure(charts, "certified_accuracy", "Certified accuracy by radius")),
+        section("How tight the proof is", _tightness(run, charts)),
+        section("Classes", _classes(run, charts)),
+        section("The most and the least robust images", _gallery(run)),
+        section("Training", _training(run, charts)),
+        section("Where the numbers come from", _card(run)),
     ]
     template = Template((files(__package__) / "template.html").read_text(encoding="utf-8"))
-    return template.substitute(title=_text(run.name), subtitle=_subtitle(run), body="\n".join(filter(None, parts)))
+    return template.substitute(title=escaped(run.name), subtitle=_subtitle(run), body="\n".join(filter(None, parts)))
 
 
-def _text(value: object) -> str:
+def escaped(value: object) -> str:
+    """Escape text for HTML."""
     return html.escape(str(value), quote=True)
 
 
-def _section(title: str, content: str) -> str:
-    return f"<section>\n<h2>{_text(title)}</h2>\n{content}\n</section>" if content else ""
+def section(title: str, content: str) -> str:
+    """Build a section, unless it has no content."""
+    return f"<section>\n<h2>{escaped(title)}</h2>\n{content}\n</section>" if content else ""
 
 
-def _table(
+def table(
     head: Iterable[str], rows: Iterable[Iterable[str]], classes: Iterable[str] = (), text_columns: int = 1
 ) -> str:
     """Build a table of cells that are HTML already; all but the first `text_columns` are numbers."""
@@ -61,35 +63,41 @@ def _table(
     return f'<div class="wide"><table>\n<tr>{cells(head, "th")}</tr>\n' + "\n".join(lines) + "\n</table></div>"
 
 
-def _data_uri(image: bytes) -> str:
+def data_uri(image: bytes) -> str:
+    """Return a PNG as the source of an image."""
     return "data:image/png;base64," + base64.b64encode(image).decode("ascii")
 
 
-def _figure(charts: Mapping[str, Chart], name: str, alt: str) -> str:
+def figure(charts: Mapping[str, Chart], name: str, alt: str) -> str:
+    """Build a figure of a chart, light or dark as the reader's page is; nothing if there is no such chart."""
     if name not in charts:
         return ""
     chart = charts[name]
     return (
-        f'<figure><picture><source media="(prefers-color-scheme: dark)" srcset="{_data_uri(chart.dark)}">'
-        f'<img src="{_data_uri(chart.light)}" alt="{_text(alt)}"></picture></figure>'
+        f'<figure><picture><source media="(prefers-color-scheme: dark)" srcset="{data_uri(chart.dark)}">'
+        f'<img src="{data_uri(chart.light)}" alt="{escaped(alt)}"></picture></figure>'
     )
 
 
 def _subtitle(run: Run) -> str:
     name, split = run.summary.get("data", "unknown data"), run.summary.get("split", "test")
-    return f"{_text(name)} {_text(split)}, {len(run.rows):,} images, ε = {_text(run.summary['eps'])}{_domain(run)}"
+    return (
+        f"{escaped(name)} {escaped(split)}, {len(run.rows):,} images, ε = {escaped(run.summary['eps'])}{_domain(run)}"
+    )
 
 
 def _headline(run: Run) -> str:
     counted, n = count(run.rows, run.attacks), len(run.rows)
     cards = [("", f"{nearest(percent(counted.clean, n), 2)} %", "clean accuracy")]
     if counted.robust is not None:
-        cards.append(("broken", f"{up(percent(counted.robust, n), 2)} %", f"survive {' and '.join(counted.surviving)}"))
+        cards.append(
+            ("broken", f"{counted.survive(counted.robust)} %", f"survive {attacks_in_words(counted.surviving)}")
+        )
     cards.append(
         ("proved", f"{down(percent(counted.certified, n), 2)} %", f"proved robust at ε = {run.summary['eps']}")
     )
     cards.append(("proved", down(counted.mean_radius or 0, 4), "mean proved radius, errors as 0"))
-    boxes = (f'<div class="number {kind}"><b>{_text(value)}</b>{_text(name)}</div>' for kind, value, name in cards)
+    boxes = (f'<div class="number {kind}"><b>{escaped(value)}</b>{escaped(name)}</div>' for kind, value, name in cards)
     return '<div class="numbers">' + "".join(boxes) + "</div>"
 
 
@@ -97,30 +105,32 @@ def _comparison(run: Run) -> str:
     counted, n = count(run.rows, run.attacks), len(run.rows)
     name, model = str(run.summary.get("data", "")), run.stored_recipe.get("model") if run.stored_recipe else None
     published = beside(name, run.eps)
-    robust = "–" if counted.robust is None else up(percent(counted.robust, n), 2)
-    own = [_text(NETWORKS.get(str(model), run.name)), "this run", nearest(percent(counted.clean, n), 2), robust]
+    robust = "–" if counted.robust is None else counted.survive(counted.robust)
+    own = [escaped(NETWORKS.get(str(model), run.name)), "this run", nearest(percent(counted.clean, n), 2), robust]
     rows, marks = [[*own, down(percent(counted.certified, n), 2)]], ["this"]
     notes: dict[str, int] = {}
     for row in published:
         mark = f" [{notes.setdefault(row.note, len(notes) + 1)}]" if row.note else ""
         source = (
-            f"{_text(row.cited)}, cited in Table {row.table}" if row.cited else f"Zhang et al., 2021, Table {row.table}"
+            f"{escaped(row.cited)}, cited in Table {row.table}"
+            if row.cited
+            else f"Zhang et al., 2021, Table {row.table}"
         )
         numbers = ["–" if value is None else str(value) for value in (row.test, row.robust, row.certified)]
-        rows.append([_text(row.method), source + mark, *numbers])
+        rows.append([escaped(row.method), source + mark, *numbers])
         marks.append("same" if row.model is not None and row.model == model else "")
-    table = _table(["method", "source", "clean, %", "robust, %", "certified, %"], rows, marks, text_columns=2)
-    lines = [f"[{number}] {_text(note)}" for note, number in notes.items()]
+    numbers_beside = table(["method", "source", "clean, %", "robust, %", "certified, %"], rows, marks, text_columns=2)
+    lines = [f"[{number}] {escaped(note)}" for note, number in notes.items()]
     if published:
         lines.append("Published numbers are as printed in the paper; its robust accuracy is under PGD with 20 steps.")
-        lines.append(_text(_comparable(run, name)))
+        lines.append(escaped(_comparable(run, name)))
     else:
         lines.append(
-            f"The paper has no result for {_text(name or 'this data set')} at ε = {_text(run.summary['eps'])}."
+            f"The paper has no result for {escaped(name or 'this data set')} at ε = {escaped(run.summary['eps'])}."
         )
     if counted.surviving:
-        lines.append(f"Robust accuracy of this run: what survives {_text(' and '.join(counted.surviving))}.")
-    return table + "".join(f'<p class="note">{line}</p>' for line in lines if line)
+        lines.append(f"Robust accuracy of this run: what survives {escaped(attacks_in_words(counted.surviving))}.")
+    return numbers_beside + "".join(f'<p class="note">{line}</p>' for line in lines if line)
 
 
 def _comparable(run: Run, name: str) -> str:
@@ -145,48 +155,62 @@ def _tightness(run: Run, charts: Mapping[str, Chart]) -> str:
     else:
         strongest = min(counted.surviving, key=lambda name: counted.surviving[name])
         gap = percent(counted.robust - counted.certified, n)
-        parts.append(
-            f"<p>Certified accuracy is <b>{up(gap, 2)} points</b> below what survives every attack: "
-            f"{fate.undecided:,} of {n:,} images are neither proved nor broken. "
-            f"The strongest single attack is {_text(strongest)}.</p>"
-        )
+        parts.append(f"<p>{_gap(fate.undecided, n)} The attack that breaks most is {escaped(strongest)}.</p>")
         names = list(counted.surviving)
         rows = [
-            [_text(name), up(percent(counted.surviving[name], n), 2),
+            [escaped(name), counted.survive(counted.surviving[name]),
              up(percent(counted.surviving[name] - counted.certified, n), 2)]
             for name in names
         ]  # fmt: skip
-        rows.append(["all together", up(percent(counted.robust, n), 2), up(gap, 2)])
-        parts.append(_table(["attack", "survive, %", "points above certified"], rows))
-    parts.append(_figure(charts, "fates", "What is known of the images at epsilon"))
+        rows.append(["all together", counted.survive(counted.robust), up(gap, 2)])
+        parts.append(table(["attack", "survive, %", "points above certified"], rows))
+    parts.append(figure(charts, "fates", "What is known of the images at epsilon"))
     gained = gain(run.rows, run.eps, method)
     if gained:
         parts.append(
-            f"<h3>{_text(method)} against the margin</h3>"
+            f"<h3>{escaped(method)} against the margin</h3>"
             f"<p>Mean radius of correctly classified images: {down(gained.mean_margin, 4)} by the margin, "
-            f"<b>{down(gained.mean_radius, 4)}</b> by {_text(method)}. Proved at ε: "
-            f"{gained.certified_by_margin:,} images by the margin, {counted.certified:,} by {_text(method)}.</p>"
+            f"<b>{down(gained.mean_radius, 4)}</b> by {escaped(method)}. Proved at ε: "
+            f"{gained.certified_by_margin:,} images by the margin, {counted.certified:,} by {escaped(method)}.</p>"
         )
-        comparison = _figure(charts, "margin_vs_method", "Radii by the margin and by the method")
+        comparison = figure(charts, "margin_vs_method", "Radii by the margin and by the method")
         parts.append(f'<div class="square">{comparison}</div>')
     return "\n".join(filter(None, parts))
 
 
+def attacks_in_words(names: Iterable[str]) -> str:
+    """Name attacks in a sentence."""
+    known = list(names)
+    return f"the attack{'s' if len(known) > 1 else ''} {' and '.join(known)}"
+
+
+def _gap(undecided: int, n: int) -> str:
+    if undecided == 0:
+        return "Every image that survives every attack is proved: nothing is left in between."
+    gap, images = up(percent(undecided, n), 2), "image is" if undecided == 1 else "images are"
+    return (
+        f"Certified accuracy is <b>{gap} points</b> below what survives every attack: "
+        f"{undecided:,} of {n:,} {images} neither proved nor broken."
+    )
+
+
 def _classes(run: Run, charts: Mapping[str, Chart]) -> str:
     rows = [
-        [_text(run.classes[line.label]), f"{line.n:,}", nearest(percent(line.clean, line.n), 1),
+        [escaped(run.classes[line.label]), f"{line.n:,}", nearest(percent(line.clean, line.n), 1),
          down(percent(line.certified, line.n), 1), down(line.median, 4)]
         for line in tables.by_class(run.rows)
     ]  # fmt: skip
-    table = _table(["class", "images", "clean, %", "certified, %", "median radius"], rows)
+    by_class = table(["class", "images", "clean, %", "certified, %", "median radius"], rows)
     errors = tables.worst_confusions(run.rows)
-    listed = "; ".join(f"{_text(run.classes[i])} as {_text(run.classes[j])} ({images:,})" for i, j, images in errors)
+    listed = "; ".join(
+        f"{escaped(run.classes[i])} as {escaped(run.classes[j])} ({images:,})" for i, j, images in errors
+    )
     common = f"<p>Commonest errors: {listed}.</p>" if listed else "<p>No image is misclassified.</p>"
     return "\n".join(
         [
-            _figure(charts, "radius_by_class", "Histograms of the proved radius, one per class"),
-            '<div class="pair"><div>' + _figure(charts, "confusion", "Confusion matrix") + common + "</div>",
-            f"<div>{table}</div></div>",
+            figure(charts, "radius_by_class", "Histograms of the proved radius, one per class"),
+            '<div class="pair"><div>' + figure(charts, "confusion", "Confusion matrix") + common + "</div>",
+            f"<div>{by_class}</div></div>",
         ]
     )
 
@@ -203,16 +227,16 @@ def _gallery(run: Run) -> str:
         figures = []
         for exhibit in half:
             views = "".join(
-                f'<img src="{_data_uri(png(picture))}" alt="{alt}">'
+                f'<img src="{data_uri(png(picture))}" alt="{alt}">'
                 for picture, alt in zip(pictures(exhibit), ("image", "attacked image", "difference"), strict=True)
             )
             proved, broken = captions(exhibit, run.classes)
             figures.append(
-                f'<figure><div class="views">{views}</div><figcaption><span class="proved">{_text(proved)}</span><br>'
-                f'<span class="broken">{_text(broken)}</span><br>'
+                f'<figure><div class="views">{views}</div><figcaption><span class="proved">{escaped(proved)}</span><br>'
+                f'<span class="broken">{escaped(broken)}</span><br>'
                 f"difference × {magnification(exhibit)}, index {exhibit.row.index}</figcaption></figure>"
             )
-        parts.append(f'<h3>{_text(title)}</h3>\n<div class="gallery">' + "\n".join(figures) + "</div>")
+        parts.append(f'<h3>{escaped(title)}</h3>\n<div class="gallery">' + "\n".join(figures) + "</div>")
     return "\n".join(parts)
 
 
@@ -221,7 +245,7 @@ def _training(run: Run, charts: Mapping[str, Chart]) -> str:
         return ""
     held_out = (run.stored_recipe or {}).get("holdout")
     images = f"{held_out:,} held-out" if isinstance(held_out, int) and held_out else "a sample of the"
-    return _figure(charts, "training", "Accuracy, loss and p by epoch") + (
+    return figure(charts, "training", "Accuracy, loss and p by epoch") + (
         f'<p class="note">Clean and certified accuracy at p = ∞ on {images} training images, while p grows.</p>'
     )
 
@@ -235,21 +259,24 @@ def _card(run: Run) -> str:
     summary = run.summary
     split, name = summary.get("split", "test"), summary.get("data", "unknown data")
     facts = {
-        "model sha256": f"<code>{_text(summary['model_sha256'])}</code>",
-        "method": _text(summary["method"]),
-        "ε": f"{_text(summary['eps'])}, exactly {_fraction(run.eps)}",
-        "images": f"{len(run.rows):,}, {_text(split)} split of {_text(name)}",
+        "model sha256": f"<code>{escaped(summary['model_sha256'])}</code>",
+        "method": escaped(summary["method"]),
+        "ε": f"{escaped(summary['eps'])}, exactly {_fraction(run.eps)}",
+        "images": f"{len(run.rows):,}, {escaped(split)} split of {escaped(name)}",
     }
     if run.stored_recipe:
-        facts["recipe"] = f"{_text(run.stored_recipe.get('name', ''))}: {_text(run.stored_recipe.get('source', ''))}"
+        facts["recipe"] = (
+            f"{escaped(run.stored_recipe.get('name', ''))}: {escaped(run.stored_recipe.get('source', ''))}"
+        )
     for part, value in sorted(summary.get("seconds", {}).items()):
-        facts[f"{_text(part)} took"] = f"{value:.1f} s"
-    parts = [_table(["", ""], ([name, value] for name, value in facts.items()), text_columns=2)]
-    parts.append("<h3>To reproduce</h3>\n<pre><code>" + _text("\n".join(commands(run))) + "</code></pre>")
+        facts[f"{escaped(part)} took"] = f"{value:.1f} s"
+    parts = [table(["", ""], ([name, value] for name, value in facts.items()), text_columns=2)]
+    parts.append("<h3>To reproduce</h3>\n<pre><code>" + escaped("\n".join(commands(run))) + "</code></pre>")
     if run.stored_recipe:
         settings = "\n".join(f"{key} = {value}" for key, value in run.stored_recipe.items() if value is not None)
         parts.append(
-            f"<details><summary>All settings of the recipe</summary><pre><code>{_text(settings)}</code></pre></details>"
+            "<details><summary>All settings of the recipe</summary>"
+            f"<pre><code>{escaped(settings)}</code></pre></details>"
         )
     parts.append(
         '<p class="note">Proved numbers are rounded down, what attacks left standing is rounded up. '
@@ -291,19 +318,8 @@ def commands(run: Run) -> list[str]:
 
 
 def _recipe_arguments(values: Mapping[str, Any], folder: str) -> list[str]:
-    """Name a shipped recipe with its changes, if that gives these very settings; else the file kept in the run."""
-    own = [f"{folder}/{RECIPE}"]
-    if values.get("name") not in recipes.names():
-        return own
+    """Name a shipped recipe with its changes, if there is one of that name; else the file kept in the run."""
     try:
-        stored = recipes.Recipe.model_validate(dict(values)).model_dump(exclude={"source"})
-        shipped = recipes.load(str(values["name"]))
-        known = shipped.model_dump()
-        changed = {key: value for key, value in stored.items() if known[key] != value}
-        settings = [f"{key}={'none' if value is None else value}" for key, value in changed.items()]
-        again = recipes.override(shipped, settings).model_dump(exclude={"source"})
-    except (KeyError, ValueError, recipes.RecipeError):
-        return own
-    if again != stored:
-        return own
-    return [shipped.name, *(word for setting in settings for word in ("--set", setting))]
+        return shlex.split(recipes.command(recipes.Recipe.model_validate(dict(values))))[2:]
+    except (ValueError, recipes.RecipeError):
+        return [f"{folder}/{RECIPE}"]

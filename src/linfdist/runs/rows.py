@@ -8,7 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from ..eps import parse_eps, round_down, round_up
+from ..eps import down, parse_eps, percent, round_down, round_up, up
 from ..files import excerpt, parse_json, read_lines
 
 MOST_CLASSES = 100_000
@@ -56,7 +56,7 @@ class Row:
             )
         return self.correct and not self.attacks[attack].broken
 
-    def is_proved(self, size: float, eps: Fraction | None = None) -> bool:
+    def is_proved(self, size: float | Fraction, eps: Fraction | None = None) -> bool:
         """Whether a perturbation of this size is proved not to change the class. eps: what `certified` speaks of.
 
         Balls are closed and numbers are compared exactly; a radius of 0 says that nothing was proved.
@@ -179,6 +179,13 @@ class Counts:
     surviving: dict[str, int]
     robust: int | None
     mean_radius: Fraction | None
+
+    def survive(self, images: int) -> str:
+        """Return the percentage that survives, as text: rounded up, and down if just as many images are proved.
+
+        Attacks may have missed an image; where all that survive are proved, equal numbers are printed equally.
+        """
+        return (down if images == self.certified else up)(percent(images, self.n), 2)
 
 
 def attack_names(rows: Iterable[Row]) -> list[str]:

@@ -7,7 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Protocol
 
-from ...eps import down, in_words, nearest, percent, up
+from ...eps import down, in_words, nearest, percent
 from ...runs.folder import Run
 from ...runs.rows import Row, count
 from .style import LIGHT, Theme, new_figure, set_title, spaced, stacked, styled
@@ -104,13 +104,16 @@ def read(result: Any, labels: Any = None) -> Measured:
 
 
 @styled
-def certified_accuracy(result: Any, labels: Any = None, *, axes: Any = None, theme: Theme = LIGHT) -> Any:
+def certified_accuracy(
+    result: Any, labels: Any = None, *, axes: Any = None, theme: Theme = LIGHT, label: str | None = None
+) -> Any:
     """Draw the share of images that are classified correctly, and proved so, against the radius.
 
     result: the folder that `linfdist evaluate` wrote into, or a `Certificate`; with a certificate also
     labels: its right classes, (B,).
     axes: matplotlib's axes to draw into; by default new ones.
     theme: `linfdist.report.plots.LIGHT` or `DARK`, or colours of your own.
+    label: the name of this curve in a legend; call again with the same axes for each further one.
 
     Returns:
         The axes.
@@ -124,6 +127,8 @@ def certified_accuracy(result: Any, labels: Any = None, *, axes: Any = None, the
     axes = new_figure(7.6, 4.6).subplots() if axes is None else axes
     eps = shown.eps if shown.eps is not None else Fraction(0)
     xs, ys = curve(shown.rows, eps)
+    if label is not None:
+        return _labelled(axes, xs, ys, label, theme)
     right = max(1.08 * xs[-1], 1.5 * float(eps)) or 1.0  # leaves room for the labels beside eps
     axes.step(xs, ys, where="pre", color=theme.certified)
     axes.fill_between(xs, ys, step="pre", color=theme.certified, alpha=0.10, linewidth=0)
@@ -151,6 +156,23 @@ def certified_accuracy(result: Any, labels: Any = None, *, axes: Any = None, the
     return axes
 
 
+def in_legend(name: str) -> str:
+    """Return a name that matplotlib's legends show: they leave out those that begin with an underscore."""
+    return name.lstrip("_") or "-"
+
+
+def _labelled(axes: Any, xs: Sequence[float], ys: Sequence[float], label: str, theme: Theme) -> Any:
+    """Draw one of several curves, with a legend for all."""
+    drawn = len(axes.get_legend_handles_labels()[0])
+    axes.step(xs, ys, where="pre", color=theme.series[drawn % len(theme.series)], label=in_legend(label))
+    right = max(1.08 * xs[-1], axes.get_xlim()[1] if drawn else 0.0) or 1.0
+    axes.set(xlim=(0, right), ylim=(0, 104), xlabel="ℓ∞ radius, on the 0–1 intensity scale", ylabel="images, %")
+    axes.set_yticks(range(0, 101, 20))
+    axes.legend(frameon=False)
+    set_title(axes, "Certified accuracy against radius")
+    return axes
+
+
 def _at_eps(axes: Any, shown: Measured, eps: float, right: float, theme: Theme) -> list[tuple[float, float, str, str]]:
     """Draw what is known at eps; where its labels go, from the lowest to the highest: (x, y, text, colour)."""
     axes.axvline(eps, color=theme.muted, linewidth=1, linestyle=(0, (4, 3)))
@@ -161,7 +183,13 @@ def _at_eps(axes: Any, shown: Measured, eps: float, right: float, theme: Theme) 
     labels = [(float(proved), f"{down(proved, 2)} % certified", theme.certified)]
     for k, (name, images) in enumerate(counted.surviving.items()):
         share = percent(images, counted.n)
-        labels.append((float(share), f"{up(share, 2)} % survive {name}", theme.attacks[k % len(theme.attacks)]))
+        labels.append(
+            (
+                float(share),
+                f"{counted.survive(images)} % survive the attack {name}",
+                theme.attacks[k % len(theme.attacks)],
+            )
+        )
     labels.sort(key=lambda label: label[0])
     # Upwards, in order: the curves fall, so that nothing is drawn to the right of the certified point and above it.
     places = stacked([value for value, _, _ in labels], float(proved) + 0.8 * RADIUS_LABEL, RADIUS_LABEL)

@@ -22,15 +22,18 @@ class Theme:
     broken: str
     clean: str
     attacks: tuple[str, ...]
+    series: tuple[str, ...]  # of several runs in one chart
 
 
 LIGHT = Theme(
     paper="#ffffff", ink="#1b1f24", muted="#6a737d", grid="#e6e8eb", certified="#0072b2", undecided="#a8cbe3",
     broken="#d55e00", clean="#4d5560", attacks=("#d55e00", "#cc79a7", "#e69f00"),
+    series=("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#4d5560", "#56b4e9"),
 )  # fmt: skip
 DARK = Theme(
     paper="#16191d", ink="#e6e8eb", muted="#98a1ab", grid="#2a2f36", certified="#56b4e9", undecided="#24577a",
     broken="#e8853f", clean="#b9c0c8", attacks=("#e8853f", "#d99abf", "#f0c04a"),
+    series=("#56b4e9", "#e8853f", "#3cc29a", "#d99abf", "#f0c04a", "#b9c0c8", "#2f86c1"),
 )  # fmt: skip
 
 
