@@ -203,6 +203,27 @@ def test_an_import_is_light():
     assert run.returncode == 0, run.stderr
 
 
+def test_a_certificate_is_read_in_few_files():
+    """All that a reader must open to follow one image from `load` to its certificate; what runs on import aside."""
+    program = (
+        "import inspect, sys, torch, linfdist as ld\n"
+        "executed = set()\n"
+        "def note(frame, event, argument):\n"
+        "    if event == 'call' and frame.f_code.co_flags & inspect.CO_OPTIMIZED:\n"  # a function's
+        "        executed.add(frame.f_code.co_filename)\n"
+        "root = ld.__file__.removesuffix('__init__.py')\n"
+        "sys.setprofile(note)\n"
+        "ld.certify(ld.load('mnist-0.3'), torch.rand(1, 1, 28, 28), eps=0.3)\n"
+        "sys.setprofile(None)\n"
+        "print(*sorted(name for name in executed if name.startswith(root)), sep='\\n')\n"
+    )
+    run = python("-c", program)
+    assert run.returncode == 0, run.stderr
+    files = run.stdout.split()
+    assert str(SOURCE / "certificates" / "proofs.py") in files
+    assert len(files) <= 18, files
+
+
 def test_an_import_has_no_side_effect_on_torch():
     program = (
         "import torch\n"

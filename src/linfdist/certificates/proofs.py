@@ -195,7 +195,7 @@ class MilpProof(Proof):
         return (radius > 0) & (radius >= largest_of(eps).clamp(max=1.0))  # a radius of 1 holds all images
 
 
-# --- methods -------------------------------------------------------------------------------------------
+# --- methods --------------------------------------------------------------------------------------
 
 
 MakesProof = Callable[[PixelNet, Tensor, Tensor, float], Proof]  # of network, x, prediction, tolerance
@@ -270,7 +270,7 @@ def methods_in_words() -> str:
     return "; ".join(f"{', '.join(names)}: {summary}" for summary, names in grouped) + "."
 
 
-# --- running a method ---------------------------------------------------------------------------------
+# --- running a method -----------------------------------------------------------------------------
 
 
 STEPS = 24

@@ -238,7 +238,7 @@ def config_of(network: type[PixelNet], names: Mapping[str, Any]) -> dict[str, An
     return {"class": network.__name__, **plain}
 
 
-# --- networks of one's own layers --------------------------------------------------------------------
+# --- networks of one's own layers -----------------------------------------------------------------
 
 
 class Composed(PixelNet):
@@ -330,7 +330,7 @@ def _alone(layer: LipschitzModule) -> Stack:
     return stack
 
 
-# --- rounding errors ----------------------------------------------------------------------------------
+# --- rounding errors ------------------------------------------------------------------------------
 
 
 def rounding_error(network: PixelNet) -> float:

@@ -290,7 +290,7 @@ class Logits(Readout):
         return Rounding.of(size, 0, unit)
 
 
-# --- rounding errors ----------------------------------------------------------------------------------
+# --- rounding errors ------------------------------------------------------------------------------
 
 
 FLUSHED = 2.0**40  # times the smallest normal number: far more than a network can lose by flushing denormal numbers
