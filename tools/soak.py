@@ -1,23 +1,29 @@
 """Try for a while to break what the package promises, and count: `python -m tools.soak --minutes 60 --seed 0`.
 
-Three parts share the time. Certificates: random networks and images are certified, then attacked within what was proved
-(`tools.soak_certificates`). Crashes: train, evaluate, data fetch, report and export are killed at random moments and
-done again (`tools.soak_crashes`). Memory: a thousand calls of `certify` must not make the process grow.
+Four parts share the time. Certificates: random networks and images are certified, then attacked within what was proved
+(`tools.soak_certificates`, and `tools.soak_estimator` for tables of numbers). Crashes: train, evaluate, data fetch,
+report and export are killed at random moments and done again (`tools.soak_crashes`). Files: files of every kind are
+changed at every depth, and must be read or refused (`tools.soak_files`). Memory: a thousand calls of `certify` must not
+make the process grow.
 
-It stops by itself, writes soak.json with all counts, prints them as a table, and exits with 1 if anything failed.
+It stops by itself, prints all counts as a table, and exits with 1 if anything failed. soak.json has the counts; while
+certificates are attacked, those so far.
 Ctrl-C ends it early: what was done until then is written and printed all the same. What failed is kept beside soak.json
 with all that is needed to see it again.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import platform
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -28,9 +34,14 @@ import torch
 import linfdist as ld
 
 from .soak_certificates import KINDS, Case, make_case, run_case, save_failure
+from .soak_estimator import run_estimator
+from .soak_files import kinds as files_of_all_kinds
+from .soak_files import try_files
 
-PARTS = ("memory", "crashes", "certificates")
-CRASHES, MEMORY = 0.4, 0.1  # parts of the time; certificates have the rest
+PARTS = ("memory", "crashes", "files", "certificates")
+CRASHES, FILES, MEMORY = 0.3, 0.1, 0.1  # parts of the time; certificates have the rest
+ESTIMATOR = 16  # every so-manieth case is one of the estimator
+EVERY = 30  # seconds between two files of counts
 CALLS = 1000  # of certify, for the memory
 WARM = 100  # calls before the first look at the memory
 MOST_GROWTH = 64 * 2**20  # bytes
@@ -45,34 +56,59 @@ class Soak:
     out: Path
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
     failures: list[dict[str, Any]] = field(default_factory=list)
+    commit: str = field(default_factory=lambda: commit())  # it may have changed by the end
+    write: Callable[[], object] = lambda: None  # puts the counts so far into a file
 
     def certificates(self, until: float) -> None:
         """Certify and attack random cases."""
         total = Counter({"networks": 0})
-        kinds: Counter[str] = Counter(dict.fromkeys(KINDS, 0))
+        kinds: Counter[str] = Counter(dict.fromkeys((*KINDS, "estimator"), 0))
         self.counts["certificates"], self.counts["certificates attacked, by kind"] = total, kinds
-        seed = self.seed * 10**6
+        seed, written = self.seed * 10**6, time.monotonic()
         while time.monotonic() < until:
             self.one_case(seed, total, kinds)
             seed += 1
+            if time.monotonic() > written + EVERY:
+                self.write()
+                written = time.monotonic()
 
     def one_case(self, seed: int, total: Counter[str], kinds: Counter[str]) -> None:
         """Run the case of one seed. An error is a failure too: every network that is drawn can be certified."""
         case: Case | None = None
         again = f"python -m tools.soak --case {seed}"
         try:
-            case = make_case(seed)
-            found = run_case(case)
+            if seed % ESTIMATOR == 0:
+                found = run_estimator(seed)
+            else:
+                case = make_case(seed)
+                found = run_case(case)
         except Exception as error:
             about = case.about if case else {}
             self.failures.append({"part": "certificates", "again": again, "about": about, "error": repr(error)})
             return
         total.update(found.counts)
-        kinds[case.about["kind"]] += found.counts["certificates attacked"]
+        kinds[case.about["kind"] if case else "estimator"] += found.counts["certificates attacked"]
         if found.broken:
-            file = save_failure(case, found, self.out)
-            what = {"part": "certificates", "again": again, "about": case.about, "broken": sorted(found.broken)}
-            self.failures.append({**what, "file": str(file)})
+            what: dict[str, Any] = {"part": "certificates", "again": again, "broken": sorted(found.broken)}
+            if case:
+                what |= {"about": case.about, "file": str(save_failure(case, found, self.out))}
+            self.failures.append(what)
+
+    def files(self, seconds: float) -> None:
+        """Change files of every kind, and read them."""
+        counts: Counter[str] = Counter()
+        self.counts["changed files"] = counts
+        with tempfile.TemporaryDirectory(prefix="soak-") as folder:
+            with contextlib.redirect_stdout(sys.stderr):
+                files = files_of_all_kinds(Path(folder))
+            seed, until = self.seed * 10**6, time.monotonic() + seconds
+            while time.monotonic() < until:
+                wrong = try_files(files, seed, counts)
+                seed += 1
+                if wrong is not None:
+                    file = self.out / f"file-{seed}.bin"
+                    file.write_bytes(bytes.fromhex(wrong.pop("content")))
+                    self.failures.append({"part": "files", **wrong, "file": str(file)})
 
     def crashes(self, seconds: float) -> None:
         """Kill and repeat, in a process of its own, because it forks."""
@@ -128,7 +164,7 @@ class Soak:
                 "system": platform.platform(), "processor": processor(), "cores": os.cpu_count(),
                 "python": platform.python_version(), "torch": torch.__version__, "linfdist": ld.__version__,
             },
-            "commit": commit(), "seconds": round(seconds, 1), "stopped_early": stopped, "counts": self.counts,
+            "commit": self.commit, "seconds": round(seconds, 1), "stopped_early": stopped, "counts": self.counts,
             "failures": self.failures,
         }  # fmt: skip
 
@@ -174,17 +210,25 @@ def soak(given: argparse.Namespace) -> int:
     given.out.mkdir(parents=True, exist_ok=True)
     state, start, seconds = Soak(given.seed, given.out), time.monotonic(), 60 * given.minutes
     stopped = False
+
+    def write() -> dict[str, Any]:
+        result = state.as_json(given, time.monotonic() - start, stopped)
+        (given.out / "soak.json").write_text(json.dumps(result, indent=2) + "\n")
+        return result
+
+    state.write = write
     try:
         if "memory" in given.parts:
             state.memory(start + MEMORY * seconds)
         if "crashes" in given.parts and hasattr(os, "fork"):
             state.crashes(CRASHES * seconds)
+        if "files" in given.parts:
+            state.files(FILES * seconds)
         if "certificates" in given.parts:
             state.certificates(max(start + seconds, time.monotonic() + 1))
     except KeyboardInterrupt:
         stopped = True
-    result = state.as_json(given, time.monotonic() - start, stopped)
-    (given.out / "soak.json").write_text(json.dumps(result, indent=2) + "\n")
+    result = write()
     print(table(result))
     for failure in state.failures:
         print(f"failure: {json.dumps(failure)}", file=sys.stderr)
@@ -202,6 +246,10 @@ def main() -> int:
     given = parser.parse_args()
     if given.case is None:
         return soak(given)
+    if given.case % ESTIMATOR == 0:
+        found = run_estimator(given.case)
+        print(json.dumps({"counts": found.counts, "broken": sorted(found.broken)}, indent=2))
+        return 1 if found.broken else 0
     case = make_case(given.case)
     found = run_case(case)
     print(json.dumps({"about": case.about, "counts": found.counts, "broken": sorted(found.broken)}, indent=2))

@@ -3,6 +3,7 @@
 import itertools
 import math
 import random
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -15,18 +16,24 @@ from torch import Tensor
 
 import linfdist as ld
 from linfdist.attacks import attack
+from linfdist.baselines import ReLUNet
 from linfdist.exact import FrozenNet, as_floats, freeze
+from linfdist.export import to_onnx
 from linfdist.files import save_tensors
 from linfdist.models import ConvDistNetMLP, DistNet, DistNetMLP, Mean, PixelNet
 from linfdist.ops.adam import adam_step
 from linfdist.training.losses import hinge_loss
 
-KINDS = ("plain", "per class", "head", "convolution", "mean", "mean of heads", "exact", "exact head")
+KINDS = (
+    *("plain", "per class", "pool", "clip", "head", "convolution", "mean", "mean of heads", "ReLU", "ONNX"),
+    *("exact", "exact per class", "exact pool", "exact clip", "exact head"),
+)
+LINEAR = ("crown-ibp", "crown", "fast-lin", "zonotope")  # methods for ReLU networks
 IMAGES = 40
 SIZES = (1e-38, 1e-30, 1e-3, 1.0, 30.0, 1e5, 1e30)  # of weights
 STDS = (1e-30, 1e-3, 0.1, 0.31, 1.0, 30.0, 1e6)
 BEYOND = "four times the radius"  # where attacks may succeed
-RANDOM = 16  # attempts of each kind
+RANDOM = 256  # attempts of each kind
 FEW_CORNERS = 9  # pixels: all corners of a ball are tried up to here
 
 Network = PixelNet | FrozenNet
@@ -42,6 +49,7 @@ class Case:
     method: str
     eps: str | Tensor | None
     about: dict[str, Any]
+    session: Any = None  # of onnxruntime, which then states the radii and computes the classes
 
 
 @dataclass
@@ -68,27 +76,58 @@ def make_case(seed: int) -> Case:
         "size": 1.0 if ordinary else draw.choice(SIZES),
         "steps": draw.choice([0, 20, 40, 60]) if ordinary else 0,
         "mean_shift": draw.random() < 0.7,
-        "double": not kind.startswith("exact") and draw.random() < 0.15,
+        "double": not kind.startswith(("exact", "ONNX")) and draw.random() < 0.15,
         "images": draw.choice(["bytes", "floats", "corners", "tiny", "nearly one"]),
         "threads": draw.choice([1, 1, 1, 2]),
         "flush": draw.random() < 0.15,
         "views": draw.choice([("same",), ("same", "mirror")]) if kind.startswith("mean") else None,
+        "pool": draw.choice([[1], [1, 2], [2]]) if "pool" in kind else [],
+        "clip": draw.choice([[0.0, 0.5], [0.25, 0.75], [0.4, 0.41], [0.1, 1.0]]) if "clip" in kind else None,
     }
+    if kind == "ONNX":  # means, which a runtime may take in another order, and clips
+        about |= {"pool": draw.choice([[], [1, 2]]), "clip": draw.choice([None, [0.2, 0.9]])}
+        about["per_class"] = draw.choice([1, 3])
+    if 2 in about["pool"]:
+        about["shape"] = draw.choice([(1, 2, 2), (1, 4, 4), (3, 2, 2), (1, 6, 6)])
     if about["views"] and min(about["shape"][1:]) > 1 and draw.random() < 0.5:
         about["views"] = ("same", "shift:1,-1")
     network = _network(about)
     x = _images(about, kind.startswith("exact"))
-    method, eps = draw.choice(["box", "margin"]), draw.choice([None, "1/255", "0.05", "8/255", "0.3", "1e-9"])
+    methods = ["box", *LINEAR] if kind == "ReLU" else ["box", "margin"]
+    method, eps = draw.choice(methods), draw.choice([None, "1/255", "0.05", "8/255", "0.3", "1e-9"])
     if kind == "exact head":
         method = "box"
     tiny = kind == "plain" and ordinary and math.prod(about["shape"]) <= 4 and about["width"] <= 3
     if tiny and about["depth"] <= 2 and draw.random() < 0.3:
         method = "milp"
     boxes: str | Tensor | None = eps
-    if method == "box" and not kind.startswith("exact") and draw.random() < 0.3:
+    if method not in ("margin", "milp") and not kind.startswith("exact") and draw.random() < 0.3:
         boxes = _box(x, draw)
+    session = None
+    if kind == "ONNX":
+        session, method, boxes = _session(network, draw.random() < 0.5), "the graph's own", None
     about |= {"method": method, "eps": "one number a pixel" if isinstance(boxes, Tensor) else boxes}
-    return Case(seed, network, x, method, boxes, about)
+    return Case(seed, network, x, method, boxes, about, session)
+
+
+def _session(network: Network, optimised: bool) -> Any:
+    """Write the network as ONNX and open it in onnxruntime, with all of its optimisations or with none."""
+    import onnxruntime  # type: ignore[import-untyped]
+
+    options = onnxruntime.SessionOptions()
+    level = onnxruntime.GraphOptimizationLevel
+    options.graph_optimization_level = level.ORT_ENABLE_ALL if optimised else level.ORT_DISABLE_ALL
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    with tempfile.TemporaryDirectory() as folder:
+        assert isinstance(network, PixelNet)
+        to_onnx(network, Path(folder) / "model.onnx")
+        return onnxruntime.InferenceSession(str(Path(folder) / "model.onnx"), options)
+
+
+def _stated(session: Any, x: Tensor) -> ld.Certificate:
+    """Return what the graph states about images, as a certificate."""
+    logits, radius = (torch.from_numpy(each) for each in session.run(None, {"images": x.numpy()}))
+    return ld.Certificate(logits.argmax(1), radius, None)
 
 
 def _network(about: dict[str, Any]) -> Network:
@@ -104,13 +143,18 @@ def _float_network(about: dict[str, Any]) -> PixelNet:
     kind, shape, width, depth = about["kind"], about["shape"], about["width"], about["depth"]
     mean = [0.3] * shape[0]
     network: PixelNet
-    if "head" in kind:
+    if kind == "ReLU":
+        hidden = [width] * min(depth, 3)
+        network = ReLUNet(shape, about["classes"], mean, about["std"], hidden=hidden)
+    elif "head" in kind:
         network = DistNetMLP(shape, about["classes"], width, depth, mean, about["std"], head=8)
     elif kind == "convolution":
         network = ConvDistNetMLP(shape, about["classes"], 3, 4, mean, about["std"], head=8)
     else:
-        options = {"mean_shift": about["mean_shift"], "per_class": 3 if kind == "per class" else 1}
-        network = DistNet(shape, about["classes"], width, depth, mean, about["std"], **options)
+        network = DistNet(
+            shape, about["classes"], width, depth, mean, about["std"], mean_shift=about["mean_shift"],
+            per_class=about.get("per_class", 3 if "per class" in kind else 1), pool=about["pool"], clip=about["clip"],
+        )  # fmt: skip
     with torch.no_grad():
         for name, tensor in network.state_dict().items():
             if name.endswith("weight"):
@@ -166,7 +210,7 @@ def _images(about: dict[str, Any], exact: bool) -> Tensor:
 def _box(x: Tensor, draw: random.Random) -> Tensor:
     """Radii by pixel: of many sizes, in a shape that broadcasts to x."""
     shape = draw.choice([(*x.shape,), (1, *x.shape[1:]), (len(x), 1, 1, 1), (*x.shape[2:],), ()])
-    sizes = torch.tensor([0.0, 5e-324, 1e-45, 1e-9, 0.01, 0.05, 0.3, 1.0, 7.0], dtype=torch.float64)
+    sizes = torch.tensor([0.0, 5e-324, 1e-45, 1e-9, 0.01, 0.05, 0.3, 1.0], dtype=torch.float64)
     eps = sizes[torch.randint(len(sizes), shape)] * torch.rand(shape, dtype=torch.float64)
     return eps.to(draw.choice([torch.float64, torch.float32]))
 
@@ -177,7 +221,10 @@ def run_case(case: Case) -> Found:
     torch.set_num_threads(case.about["threads"])
     flushed = case.about["flush"] and torch.set_flush_denormal(True)
     try:
-        proof = ld.certify(case.network, case.x, case.eps, method=case.method)
+        if case.session is None:
+            proof = ld.certify(case.network, case.x, case.eps, method=case.method)
+        else:
+            proof = _stated(case.session, case.x)
         torch.set_num_threads(1)  # proved by several, attacked by one
         if flushed:
             torch.set_flush_denormal(False)  # proved by a thread that flushes, attacked by one that does not
@@ -225,6 +272,8 @@ def _attack(case: Case, proof: ld.Certificate, reach: Tensor, claimed: Tensor, f
         attempts = _integer_attempts(network, x, prediction, inside)
     else:
         classes, inside = _classes(case.network), _floats(x, reach)
+        if (session := case.session) is not None:
+            classes = lambda images: _stated(session, images).prediction  # noqa: E731
         attempts = _float_attempts(case.network, x, prediction, inside, reach, case.seed % 4 == 0)
     fooled = torch.zeros_like(prediction, dtype=torch.bool)
     for name, some in attempts:

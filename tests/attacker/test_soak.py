@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from fractions import Fraction
 from pathlib import Path
 
@@ -13,8 +14,11 @@ import pytest
 import torch
 
 import linfdist as ld
-from linfdist.files import load_tensors
+from linfdist.files import header_in, load_tensors
+from linfdist.sklearn import LinfDistClassifier
 from tools import soak_certificates as certificates
+from tools import soak_estimator as estimator
+from tools import soak_files as changed
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks and kills")
@@ -26,10 +30,6 @@ def start(*command):
         [sys.executable, "-W", "ignore", "-m", *command], cwd=ROOT, env=environment, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
-
-
-def left_behind(name):
-    return name.startswith("digits/fetching-") or ".tmp/" in name
 
 
 @pytest.mark.parametrize(
@@ -73,6 +73,49 @@ def test_a_wrong_certificate_is_noticed_and_kept(monkeypatch, tmp_path):
     assert header["again"] == f"python -m tools.soak --case {seed}"
     images = tensors[next(name for name in tensors if name.startswith("found/"))]
     assert images.shape[0] == 2  # the image, and the one that contradicts its certificate
+
+
+def test_a_reader_that_stumbles_is_noticed(tmp_path):
+    """Changes reach the text within the text, and every error but a refusal counts."""
+    path = tmp_path / "network.safetensors"
+    ld.models.save(ld.models.DistNet((1, 2, 2), 2, 3, 2, [0.3], 0.31).eval(), path)
+    counts = Counter()
+    for seed in range(300):
+        assert changed.try_files({"network": (path, ld.load)}, seed, counts) is None
+    assert counts["network: refused"] > 200
+    assert counts["network: read"] + counts["network: refused"] == 300
+    ld.load(path)  # it is as it was
+
+    def careless(file):
+        return json.loads(header_in(file.read_bytes(), file)["config"]["shape"][2])
+
+    wrong = [changed.try_files({"network": (path, careless)}, seed, counts) for seed in range(300)]
+    assert any(each is not None and "KeyError" in each["error"] for each in wrong)
+
+
+def test_a_wrong_radius_of_the_estimator_is_noticed(monkeypatch):
+    certify = LinfDistClassifier.certify
+
+    def boastful(*arguments):
+        proof = certify(*arguments)
+        return ld.Certificate(proof.prediction, proof.radius * 3, proof.certified)
+
+    assert not estimator.run_estimator(1).broken
+    monkeypatch.setattr(LinfDistClassifier, "certify", boastful)
+    assert estimator.run_estimator(1).broken
+
+
+def test_a_wrong_radius_of_a_graph_is_noticed(monkeypatch):
+    pytest.importorskip("onnxruntime")
+    stated = certificates._stated
+
+    def boastful(*arguments):
+        proof = stated(*arguments)
+        return ld.Certificate(proof.prediction, (proof.radius * 3).clamp(max=1), proof.certified)
+
+    monkeypatch.setattr(certificates, "_stated", boastful)
+    cases = (certificates.make_case(seed) for seed in range(1, 400))
+    assert any(certificates.run_case(case).broken for case in cases if case.about["kind"] == "ONNX")
 
 
 def test_images_are_within_the_ball_to_the_last_bit():
