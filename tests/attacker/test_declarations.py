@@ -141,5 +141,5 @@ def test_a_bias_along_the_batch_is_refused():
     """It would give the same image another class at another place of the batch."""
     net = Composed(Stack(Normalize([0.0], 1.0), Flatten()), two_classes(), (1, 1, 1)).eval()
     net.readout.bias = torch.nn.Parameter(torch.tensor([[9.0, 0.0], [0.0, 9.0]]))
-    with pytest.raises(ValueError, match=r"bias has shape \(2, 2\), but there are 2 neurons"):
+    with pytest.raises(ValueError, match=r"bias has shape \(2, 2\), but had shape \(2,\) when"):
         ld.certify(net, X.expand(2, 1, 1, 1).contiguous(), "0.1", method="margin")

@@ -154,7 +154,7 @@ def test_one_std_a_channel():
     """The ball would be a ball no more; the smallest std would have to count."""
     net = ld.models.DistNet((3, 2, 2), 4, 7, 2, [0.3] * 3, 0.31).eval()
     net.body.layers[0].std = torch.tensor([0.2, 0.3, 0.4])[:, None, None]
-    with pytest.raises(ValueError, match=r"std must be one number"):
+    with pytest.raises(ValueError, match=r"std has shape \(3, 1, 1\), but had shape \(\) when"):
         ld.certify(net, torch.rand(2, 3, 2, 2), None)
 
 

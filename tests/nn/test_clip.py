@@ -95,5 +95,5 @@ def test_bounds_too_close_together():
 def test_bounds_that_are_not_numbers_of_their_own_are_refused():
     layer = Clip(0.25, 0.75)
     layer.low = torch.tensor([0.25, 0.5])
-    with pytest.raises(ValueError, match=r"net.0.low and net.0.high must be one number each"):
-        layer.check("net.0")
+    with pytest.raises(ValueError, match=r"net.0.low has shape \(2,\), but had shape \(\) when"):
+        layer.check_shapes("net.0")

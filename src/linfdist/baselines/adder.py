@@ -146,10 +146,6 @@ class BatchNorm(LipschitzModule):
         return Rounding(whole + error, whole + error, error)
 
     def check(self, name: str) -> None:
-        for each in ("weight", "bias", "running_mean", "running_var"):  # other shapes could depend on the image
-            shape = tuple(getattr(self, each).shape)
-            if shape != (len(self.weight),):
-                raise ValueError(f"{name}.{each} has shape {shape}: it must hold one number per feature")
         if not (self.running_var >= 0).all():
             raise ValueError(f"{name}.running_var has values below 0: no variance is")
         largest(self.scale)

@@ -259,18 +259,8 @@ def _check_module(name: str, module: nn.Module) -> None:
     if isinstance(module, PixelNet):
         _check_composed(name, module)
     if isinstance(module, Contract):
-        _check_bias(name, module)
+        module.check_shapes(name)
         module.check(name)
-
-
-def _check_bias(name: str, module: Contract) -> None:
-    """Raise ValueError for a bias that is not one number per neuron: along the batch, it would tell images apart."""
-    weight, bias = (module._parameters.get(each) for each in ("weight", "bias"))
-    if weight is not None and bias is not None and bias.shape != weight.shape[:1]:
-        raise ValueError(
-            f"{name}.bias has shape {tuple(bias.shape)}, but there are {len(weight)} neurons: "
-            f"certificates need shape ({len(weight)},)"
-        )
 
 
 def _check_composed(name: str, network: PixelNet) -> None:

@@ -5,9 +5,10 @@ the arithmetic of rounding errors.
 """
 
 import math
-from abc import ABC, abstractmethod
+from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Iterator
 from fractions import Fraction
+from inspect import Signature, signature
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar, cast
 
 import torch
@@ -47,7 +48,34 @@ class Rounding(NamedTuple):
         return cls(size, size, operations * unit * size)
 
 
-class Contract(nn.Module, ABC):
+class _Remembering(ABCMeta):
+    """Has every module remember, when it is made, the shapes of its tensors: its proofs are about those."""
+
+    parts: tuple[type[nn.Module], ...]
+
+    @property
+    def __signature__(cls) -> Signature:
+        """The arguments of the constructor; without this, those of `__call__` would be shown."""
+        whole = signature(cls.__init__)  # type: ignore[misc]
+        return whole.replace(parameters=list(whole.parameters.values())[1:])
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        module = super().__call__(*args, **kwargs)
+        module._shapes = {name: tuple(tensor.shape) for name, tensor in _tensors(module, cls.parts)}
+        return module
+
+
+def _tensors(module: nn.Module, parts: tuple[type[nn.Module], ...]) -> Iterator[tuple[str, Tensor]]:
+    """Yield the parameters and buffers of a module and of its parts, by name."""
+    for name, tensor in (*module._parameters.items(), *module._buffers.items()):
+        if tensor is not None:
+            yield name, tensor
+    for name, child in module.named_children():
+        if type(child) in parts:
+            yield from ((f"{name}.{each}", tensor) for each, tensor in _tensors(child, parts))
+
+
+class Contract(nn.Module, metaclass=_Remembering):
     """What layers, readouts and networks have in common: they declare what is true of them.
 
     Soundness is by declaration. Certificates accept a module if its class is final, that is, if it fills in one of the
@@ -66,8 +94,27 @@ class Contract(nn.Module, ABC):
     """Whether its bounds hold however denormal numbers are treated, in itself and in the layers below: that is, also
     for inputs that lie outside of the box by `FLUSHED` times the smallest normal number."""
 
+    _shapes: dict[str, Shape]  # of its tensors when it was made
+
+    def check_shapes(self, name: str) -> None:
+        """Raise ValueError, naming the tensor, if one has another shape than when the module was made.
+
+        Along the batch, a mean or bias would tell images apart; elsewhere, it would be broadcast in ways that no
+        declaration speaks of.
+        """
+        for own, tensor in _tensors(self, self.parts):
+            if (made := self._shapes.get(own)) != tuple(tensor.shape):
+                before = "was not there" if made is None else f"had shape {made}"
+                raise ValueError(
+                    f"{name}.{own} has shape {tuple(tensor.shape)}, but {before} when the layer was made: nothing is "
+                    "known of that; build a layer of the right shape"
+                )
+
     def check(self, name: str) -> None:
-        """Raise ValueError, naming the module, if its tensors have values for which its declarations do not hold."""
+        """Raise ValueError, naming the module, if its tensors have values for which its declarations do not hold.
+
+        Their shapes are those with which the module was made: `check_shapes` comes first.
+        """
 
     def terms(self, shape: Shape) -> int:
         """Count the pairs of a neuron and an input of it, at all positions of a sample of this shape.

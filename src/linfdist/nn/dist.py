@@ -297,14 +297,6 @@ class MeanShift(LipschitzModule):
     def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
         return Rounding.of(size + largest(self.running_mean), 1, unit)
 
-    def check(self, name: str) -> None:
-        """Raise ValueError unless there is one mean per feature: along the batch, it would tell images apart."""
-        if self.running_mean.shape != (self.num_features,):
-            raise ValueError(
-                f"{name}.running_mean has shape {tuple(self.running_mean.shape)}: certificates need "
-                f"({self.num_features},), one mean per feature"
-            )
-
     def extra_repr(self) -> str:
         return f"{self.num_features}"
 

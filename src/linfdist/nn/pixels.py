@@ -257,10 +257,6 @@ class Normalize(LipschitzModule):
         return Rounding.of(max(shifted / Fraction(self.std.item()), shifted), 2, unit)
 
     def check(self, name: str) -> None:
-        if self.std.dim() != 0:
-            raise ValueError(
-                f"{name}.std must be one number, so that a ball of pixels stays a ball; got {tuple(self.std.shape)}"
-            )
         _check_std(self.std.item(), f"{name}.std")
 
     def extra_repr(self) -> str:
@@ -321,8 +317,6 @@ class Clip(LipschitzModule):
         return Rounding(Fraction(1), max(shifted, shifted / self.span()), 2 * unit)
 
     def check(self, name: str) -> None:
-        if self.low.dim() or self.high.dim():
-            raise ValueError(f"{name}.low and {name}.high must be one number each, so that a ball stays a ball")
         _check_bounds(self.low.item(), self.high.item(), name)
 
     def extra_repr(self) -> str:
