@@ -64,23 +64,23 @@ def _subject(run: Run) -> str:
 
 
 def _numbers(runs: Sequence[Run], names: Sequence[str], radii: Sequence[Fraction], texts: Sequence[str]) -> str:
-    head = ["run", "data", "images", "ε", "clean, %", "survive, %", "certified, %", "mean radius"]
+    head = ["run", "ε", "clean, %", "survive, %", "certified, %", "mean radius"]
     rows = []
     for run, name in zip(runs, names, strict=True):
         counted, n = count(run.rows, run.attacks), len(run.rows)
         robust = "–" if counted.robust is None else counted.survive(counted.robust)
         proved = [sum(row.correct and row.is_proved(radius, run.eps) for row in run.rows) for radius in radii]
         rows.append([
-            escaped(name), escaped(_subject(run)), f"{n:,}", escaped(run.summary["eps"]),
-            nearest(percent(counted.clean, n), 2), robust, down(percent(counted.certified, n), 2),
-            down(counted.mean_radius or 0, 4), *(down(percent(each, n), 2) for each in proved),
+            escaped(name), escaped(run.summary["eps"]), nearest(percent(counted.clean, n), 2), robust,
+            down(percent(counted.certified, n), 2), down(counted.mean_radius or 0, 4),
+            *(down(percent(each, n), 2) for each in proved), f"{n:,}", escaped(_subject(run)),
         ])  # fmt: skip
     notes = []
     if len({_subject(run) for run in runs}) > 1 or len({_indices(run) for run in runs}) > 1:
         notes.append("Not comparable: they were measured on different images.")
     if radii:
         notes.append("Certified at other radii is counted from the radii of the rows, which are rounded down.")
-    text = table([*head, *(f"at {escaped(each)}, %" for each in texts)], rows, text_columns=2)
+    text = table([*head, *(f"at {escaped(each)}, %" for each in texts), "images", "data"], rows)
     return text + "".join(f'<p class="note">{note}</p>' for note in notes)
 
 
