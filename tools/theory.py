@@ -75,7 +75,7 @@ def _opinions() -> list[dict[str, Any]]:
         ours = ld.certify(network, few, None)
         assert ours.margin_radius is not None
         row |= {"images": len(few), "margin": float(ours.margin_radius.mean()), "box": float(ours.radius.mean())}
-        for method in theory.opinion.METHODS:
+        for method in theory.opinion.BOUNDS:
             start = time.process_time()
             theory.second_opinion(relu, few, "0.05", method)
             row[f"{method}_seconds"] = (time.process_time() - start) / len(few)

@@ -19,7 +19,7 @@ from .nets import cnn, mlp, pixels
 
 FILE = Path(__file__).with_name("auto_lirpa.safetensors")
 EPS = {"mlp": 0.06, "cnn": 0.02}
-METHODS = {  # ours by theirs
+THEIR_NAMES = {  # ours by theirs
     "box": ("IBP", "adaptive"),
     "crown-ibp": ("CROWN-IBP", "adaptive"),
     "crown": ("backward", "adaptive"),
@@ -67,7 +67,7 @@ def main():
         differences = torch.eye(net.classes)[best][:, None] - torch.eye(net.classes)[None]  # (B, classes, classes)
         kept |= {f"{name}.net.{key}": value for key, value in net.state_dict().items()}
         kept |= {f"{name}.x": x, f"{name}.best": best}
-        for ours, (theirs, slopes) in METHODS.items():
+        for ours, (theirs, slopes) in THEIR_NAMES.items():
             plain = Plain(net).eval()
             bounded = BoundedModule(plain, lower, bound_opts={"activation_bound_option": slopes, "conv_mode": "matrix"})
             images = BoundedTensor((lower + upper) / 2, PerturbationLpNorm(x_L=lower, x_U=upper))

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 import linfdist as ld
-from linfdist.baselines import Method, Plan, ReLUNet, train
+from linfdist.baselines import Plan, ReLUNet, TrainingMethod, train
 from linfdist.models import PixelNet
 
 
@@ -42,7 +42,7 @@ def inside(lower: Tensor, upper: Tensor, count: int, generator: torch.Generator)
     return torch.minimum(torch.maximum(lower + share * (upper - lower), lower), upper)
 
 
-def trained(method: Method, lr: float) -> tuple[PixelNet, Tensor, Tensor]:
+def trained(method: TrainingMethod, lr: float) -> tuple[PixelNet, Tensor, Tensor]:
     """A small network of the method, trained on digits for a second or two for eps = 0.1; test images and labels."""
     data, test, info = (
         ld.data.load("digits", split="train"),

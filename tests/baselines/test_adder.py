@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import linfdist as ld
 from linfdist.attacks import attack
-from linfdist.baselines import METHODS, AdderNet, BatchNorm, NormLinear, Plan, train
+from linfdist.baselines import TRAINING_METHODS, AdderNet, BatchNorm, NormLinear, Plan, train
 from linfdist.eps import parse_eps
 from linfdist.models import DistNet
 from linfdist.models.base import rounding_error
@@ -129,7 +129,7 @@ def test_trained_they_are_accurate_and_certified_by_nothing(tmp_path):
     data, test = (ld.data.load("digits", split=split) for split in ("train", "test"))
     plan = Plan(eps=0, epochs=6, warm_up=0, ramp=0, lr=0.005, batch_size=64)
     for name in ("l1-dist", "l2-dist"):
-        method = METHODS[name]()
+        method = TRAINING_METHODS[name]()
         torch.manual_seed(0)
         model = method.network((1, 8, 8), 10, [0.3], 0.37, size="mlp", width=0.125)
         train(model, data.images, data.labels, method, plan)

@@ -7,13 +7,13 @@ from safetensors.torch import load_file
 from linfdist.bounds import LinearBounds, margins
 from linfdist.bounds.interval import ball
 
-from .make_auto_lirpa import EPS, FILE, METHODS
+from .make_auto_lirpa import EPS, FILE, THEIR_NAMES
 from .nets import cnn, mlp
 
 WAYS = {"crown-ibp": (False, False), "crown": (True, False), "fast-lin": (True, True)}
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", THEIR_NAMES)
 @pytest.mark.parametrize("name", EPS)
 @torch.no_grad()
 def test_bounds_are_those_of_auto_lirpa(name, method):

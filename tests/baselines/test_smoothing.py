@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import linfdist as ld
-from linfdist.baselines import METHODS, Plan, StatisticalClaim, smoothed, train
+from linfdist.baselines import TRAINING_METHODS, Plan, StatisticalClaim, smoothed, train
 from linfdist.baselines.smoothing import ABSTAINED, FINE, at_most, lower_bound, radius_of
 
 from .nets import mlp, pixels
@@ -95,7 +95,7 @@ def test_a_claim_is_no_certificate_and_follows_from_the_seed():
     assert not isinstance(one, ld.certificates.Certificate)
     assert not hasattr(one, "certified")
     assert "wrong with probability up to 0.001" in one.summary()
-    assert METHODS["smoothing"].certified_by == ()
+    assert TRAINING_METHODS["smoothing"].certified_by == ()
     with pytest.raises(ValueError, match="training mode"):
         smoothed(mlp(1).train(), x, "0.01", 0.1)
     with torch.no_grad():
@@ -109,7 +109,7 @@ def test_a_claim_is_no_certificate_and_follows_from_the_seed():
 def test_training_with_noise_and_the_price_of_the_dimension():
     """What is claimed at a small radius is out of reach at a larger one: all samples agreeing is not enough."""
     data, test = (ld.data.load("digits", split=split) for split in ("train", "test"))
-    method = METHODS["smoothing"](sigma=0.25)
+    method = TRAINING_METHODS["smoothing"](sigma=0.25)
     torch.manual_seed(0)
     net = method.network((1, 8, 8), 10, [0.3], 0.37, size="mlp", width=0.125)
     train(net, data.images, data.labels, method, Plan(eps=0, epochs=6, warm_up=0, ramp=0, lr=0.01, batch_size=64))

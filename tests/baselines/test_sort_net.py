@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import linfdist as ld
 from linfdist.attacks import attack
-from linfdist.baselines import METHODS, Plan, SortLinear, SortNet, train
+from linfdist.baselines import TRAINING_METHODS, Plan, SortLinear, SortNet, train
 from linfdist.baselines.sorted_sum import geometric, sorted_sum
 from linfdist.eps import parse_eps
 from linfdist.models.base import rounding_error
@@ -186,7 +186,7 @@ def digits(split):
 
 
 def test_training_certifies_and_files_hold_the_result(tmp_path):
-    data, test, method = digits("train"), digits("test"), METHODS["sortnet"]()
+    data, test, method = digits("train"), digits("test"), TRAINING_METHODS["sortnet"]()
     torch.manual_seed(0)
     model = method.network((1, 8, 8), 10, [0.3], 0.37, size="mlp", width=0.125)
     plan = Plan(eps=0.1, epochs=8, warm_up=1, ramp=5, lr=0.03, batch_size=32)
@@ -201,7 +201,9 @@ def test_training_certifies_and_files_hold_the_result(tmp_path):
     assert isinstance(loaded, SortNet)
     assert torch.equal(loaded(x), model(x))
     with pytest.raises(TypeError, match="trains a SortNet, got a ReLUNet"):
-        train(METHODS["natural"]().network((1, 8, 8), 10, [0.3], 0.37), data.images, data.labels, "sortnet", plan)
+        train(
+            TRAINING_METHODS["natural"]().network((1, 8, 8), 10, [0.3], 0.37), data.images, data.labels, "sortnet", plan
+        )
 
 
 @pytest.mark.parametrize("keep", [1e-17, 1.66e-16, 2.4e-9, 1e-3, 0.3, 0.999])

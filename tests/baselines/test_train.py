@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 import linfdist as ld
-from linfdist.baselines import METHODS, GroupSortNet, Plan, ReLUNet, SortNet, train
+from linfdist.baselines import TRAINING_METHODS, GroupSortNet, Plan, ReLUNet, SortNet, train
 from linfdist.baselines.methods import IBP, MTLIBP, SABR, Adversarial
 from linfdist.baselines.plan import Stage
 from linfdist.bounds import LinearBounds, margins
@@ -69,12 +69,12 @@ def test_certified_training_is_certified(method):
     assert found["crown-ibp"] >= found["box"]
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", TRAINING_METHODS)
 def test_same_seed_same_weights_and_the_generator_is_left_alone(method):
     images = digits()[0]
     few = images.images[:256], images.labels[:256]
     plan = Plan(eps=0.1, epochs=2, warm_up=0, ramp=1, batch_size=64, pad=1, seed=3)
-    start, ends, epochs = METHODS[method]().network((1, 8, 8), 10, [0.3], 0.37, size="mlp", width=0.05), [], []
+    start, ends, epochs = TRAINING_METHODS[method]().network((1, 8, 8), 10, [0.3], 0.37, size="mlp", width=0.05), [], []
     state = torch.random.get_rng_state()
     for _ in range(2):
         net = train(copy.deepcopy(start), *few, method, plan, epochs.append)
@@ -108,12 +108,12 @@ def test_the_worst_case_is_above_every_image_of_the_ball(method, beta):
     net = cnn(4)
     for seed in range(3):
         x, y = pixels(net, 1, seed), torch.tensor([seed % 5])
-        worst = METHODS[method]().worst(net, x, y, Stage(0.0, 0.05, 0.0, beta, 0.1))
+        worst = TRAINING_METHODS[method]().worst(net, x, y, Stage(0.0, 0.05, 0.0, beta, 0.1))
         box = ball(x, torch.tensor(0.05).double())
         z = net(inside(*box, 100, torch.Generator().manual_seed(seed)))
         losses = cross_entropy(z, y.expand(len(z)), reduction="none")
         assert losses.max() <= worst + 1e-5
-        still = METHODS[method]().worst(net, x, y, Stage(0.0, 0.0, 0.0, beta, 0.1))
+        still = TRAINING_METHODS[method]().worst(net, x, y, Stage(0.0, 0.0, 0.0, beta, 0.1))
         torch.testing.assert_close(still, cross_entropy(net(x), y), atol=2e-3, rtol=2e-3)
 
 

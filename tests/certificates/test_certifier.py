@@ -10,7 +10,7 @@ from torch import nn
 
 import linfdist as ld
 from linfdist.models import Mean
-from linfdist.models.base import narrowed
+from linfdist.models.base import cache_lists
 from linfdist.nn import DistLinear, Flatten, MeanShift, Stack
 
 from .nets import head_net, images, random_net, trained_net
@@ -191,7 +191,7 @@ def test_a_stack_with_the_shape_of_its_images():
 def test_lists_are_of_no_use_to_anybody_else():
     """A layer that remembers its weights must not be certified: they may have changed since."""
     net = trained_net()[0]
-    twin = narrowed(net)
+    twin = cache_lists(net)
     assert any("_lists" in vars(module) for module in twin.modules())
     with pytest.raises(ValueError, match="has its own _lists"):
         ld.certify(twin, images(1), None)

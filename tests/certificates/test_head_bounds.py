@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linfdist.bounds import proofs
+from linfdist.bounds import box_prover
 from linfdist.bounds.head import TANH_EPS, HeadBounds, head_bounds
 from linfdist.bounds.tanh import tanh_lines
 from linfdist.nn import Box, Head
@@ -132,7 +132,7 @@ def test_crown_is_asked_where_it_can_help(monkeypatch):
         return crown(self, hidden, best, row, other)
 
     monkeypatch.setattr(HeadBounds, "crown", count)
-    proved = proofs(head)(box, best, 0.0)
+    proved = box_prover(head)(box, best, 0.0)
     assert torch.equal(proved, (both > 0).all(1))
     assert proved.sum() > (ibp > 0).all(1).sum() > 0
     saved = both.gather(1, ibp.argmin(1, keepdim=True))[:, 0] > 0
@@ -230,7 +230,7 @@ def test_by_hand():
     bounds = differences(head, box, torch.tensor([0, 1]))
     assert bounds[0].tolist() == [math.inf, pytest.approx(0.5, abs=1e-5)]
     assert bounds[1].tolist() == [pytest.approx(-0.5 - 2 * math.tanh(1), abs=1e-5), math.inf]
-    assert proofs(head)(box, torch.tensor([0, 1]), 0.0).tolist() == [True, False]
+    assert box_prover(head)(box, torch.tensor([0, 1]), 0.0).tolist() == [True, False]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 1e30])

@@ -12,7 +12,7 @@ from linfdist.nn import Box, LipschitzModule
 
 from .nets import head_net, images, random_net, two_classes
 
-METHODS = pytest.mark.parametrize("method", ["margin", "box"])
+BY_MARGIN_AND_BY_BOX = pytest.mark.parametrize("method", ["margin", "box"])
 
 
 @pytest.fixture(params=["plain", "head", "conv"])
@@ -20,7 +20,7 @@ def net(request):
     return random_net(0) if request.param == "plain" else head_net(0, conv=request.param == "conv")
 
 
-@METHODS
+@BY_MARGIN_AND_BY_BOX
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -1e-45, 1 + 2**-23])
 def test_pixels_outside_by_one_ulp(net, method, value):
     x = images(3)
@@ -131,7 +131,7 @@ def test_parametrised_weights():
         ld.certify(net.eval(), images(2), None)
 
 
-@METHODS
+@BY_MARGIN_AND_BY_BOX
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_weights_that_are_not_finite(net, method, value):
     for parameter in (next(net.parameters()), list(net.parameters())[-1]):

@@ -11,7 +11,7 @@ from linfdist.baselines import Plan, ReLUNet, train
 from linfdist.data import load
 from linfdist.eps import parse_eps
 from linfdist.evaluation import violations, watch
-from linfdist.evaluation.batch import Proofs, evaluate_batch
+from linfdist.evaluation.batch import Certifiers, evaluate_batch
 from linfdist.models import DistNetMLP
 from linfdist.runs.rows import Row
 
@@ -33,7 +33,7 @@ def head():
 @pytest.mark.parametrize("method", ["box", "margin"])
 def test_what_is_proved(network, test_set, method):
     images, labels = test_set.images[10:110], test_set.labels[10:110]
-    rows = evaluate_batch(Proofs(network), images, labels, 10, EPS, method, []).rows
+    rows = evaluate_batch(Certifiers(network), images, labels, 10, EPS, method, []).rows
     assert [row.index for row in rows] == list(range(10, 110))
     assert [row.label for row in rows] == labels.tolist()
     proof = certify(network, images.float() / 255, EPS, labels, method=method)
@@ -50,7 +50,7 @@ def test_what_is_proved(network, test_set, method):
 def test_what_is_attacked(network, test_set):
     """Errors are not; the others have what the attack found, image by image."""
     attack = attacks.attack("pgd")
-    found = evaluate_batch(Proofs(network), test_set.images, test_set.labels, 0, EPS, "margin", [attack])
+    found = evaluate_batch(Certifiers(network), test_set.images, test_set.labels, 0, EPS, "margin", [attack])
     x, y = test_set.images.float() / 255, test_set.labels
     broken = 0
     for row, image, label in zip(found.rows, x, y, strict=True):
@@ -70,7 +70,7 @@ def test_what_is_attacked(network, test_set):
 
 
 def test_rows_do_not_depend_on_the_batch(network, test_set):
-    images, labels, proofs = test_set.images[:40], test_set.labels[:40], Proofs(network)
+    images, labels, proofs = test_set.images[:40], test_set.labels[:40], Certifiers(network)
 
     def rows(size):
         parts = [slice(start, start + size) for start in range(0, 40, size)]
@@ -92,7 +92,7 @@ def test_costly_proofs_are_spared_where_they_cannot_matter(test_set):
     train(net, data.images, data.labels, "ibp", Plan(eps=0.05, epochs=6, warm_up=1, ramp=3, lr=0.01, batch_size=64))
     images, labels, asked = test_set.images[:150], test_set.labels[:150], []
 
-    class Asked(Proofs):
+    class Asked(Certifiers):
         def __call__(self, images, labels, eps, method, radii):
             asked.append((method, len(images)))
             return super().__call__(images, labels, eps, method, radii)
@@ -116,7 +116,7 @@ def test_a_head_has_the_better_of_two_proofs(head, test_set):
     images = test_set.images[:60]
     x = images.float() / 255
     labels = head(x).argmax(1)  # so that certificates are not lost to errors
-    rows = evaluate_batch(Proofs(head), images, labels, 0, "0.01", "box", []).rows
+    rows = evaluate_batch(Certifiers(head), images, labels, 0, "0.01", "box", []).rows
     box, margin = (certify(head, x, "0.01", labels, method=method) for method in ("box", "margin"))
     assert [row.radius for row in rows] == torch.maximum(box.radius, margin.radius).tolist()
     assert [row.certified for row in rows] == (box.certified | margin.certified).tolist()

@@ -19,7 +19,7 @@ from linfdist.attacks import ATTACKS
 from linfdist.cli import app
 from linfdist.cli.evaluate import table
 from linfdist.cli.options import open_model
-from linfdist.evaluation.batch import Proofs
+from linfdist.evaluation.batch import Certifiers
 from linfdist.models import DistNetMLP
 
 from .files import names, read, same_results
@@ -155,14 +155,14 @@ def test_another_data_set_does_not_fit(run, call, tmp_path):
 
 def test_a_contradiction_ends_with_an_error(run, call, tmp_path, monkeypatch):
     """Rows of an honest evaluation, but for one that claims too much."""
-    prove = Proofs.__call__
+    prove = Certifiers.__call__
 
     def boasting(*arguments):
         proof = prove(*arguments)
         proof.radius.fill_(0.9)
         return proof
 
-    monkeypatch.setattr(Proofs, "__call__", boasting)
+    monkeypatch.setattr(Certifiers, "__call__", boasting)
     result = call(run, "--attack", "pgd", "--eps", "0.2", "--limit", 50, "--out", tmp_path)
     assert result.exit_code == 1
     assert isinstance(result.exception, SystemExit)

@@ -16,7 +16,7 @@ from linfdist import models, nn
 from linfdist.baselines import ReLUNet
 from linfdist.certificates import Certificate, certify
 from linfdist.evaluation import Shard, Violated, evaluate, summarise, violations
-from linfdist.evaluation.batch import Proofs, best_of, strongest
+from linfdist.evaluation.batch import Certifiers, best_of, strongest
 from linfdist.evaluation.settings import Part
 from linfdist.files import load_tensors
 from linfdist.models import Network
@@ -381,12 +381,12 @@ def test_the_best_of_several_proofs(test_set, tmp_path, monkeypatch):
     network = ReLUNet((1, 8, 8), 10, [0.3], 0.3, hidden=[16]).eval()
     asked, tried = {"eps": "0.005", "limit": 60, "attacks": ("pgd",), "batch": 20}, []
 
-    class Asked(Proofs):
+    class Asked(Certifiers):
         def __call__(self, images, labels, eps, method, radii):
             tried.append((method, len(images) == 20))
             return super().__call__(images, labels, eps, method, radii)
 
-    monkeypatch.setattr("linfdist.evaluation.run.Proofs", Asked)
+    monkeypatch.setattr("linfdist.evaluation.run.Certifiers", Asked)
     summary = evaluate(network, test_set, out=tmp_path, method="box,crown-ibp", radii=False, **asked).summary
     assert tried[:3] == [("box,crown-ibp", True), ("box", True), ("box,crown-ibp", False)]  # everything at first
     assert not (tmp_path / "gallery.safetensors").exists()

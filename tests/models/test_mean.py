@@ -35,7 +35,7 @@ KINDS = {
     "nested": lambda seed=0: Mean([Mean([random_net(seed), random_net(seed + 1)]), random_net(seed + 2)]),
     "nested heads": lambda seed=0: Mean([Mean([random_net(seed), head_net(seed + 1)]), head_net(seed + 2)]),
 }
-METHODS = pytest.mark.parametrize("method", ["margin", "box"])
+BY_MARGIN_AND_BY_BOX = pytest.mark.parametrize("method", ["margin", "box"])
 
 
 @pytest.fixture(params=KINDS)
@@ -66,7 +66,7 @@ def test_the_mean_of_one_is_that_one():
     torch.testing.assert_close(mine.radius, its.radius, rtol=0, atol=1e-3)
 
 
-@METHODS
+@BY_MARGIN_AND_BY_BOX
 def test_no_image_within_the_radius_flips(kind, method):
     for seed in range(2):
         net, x = KINDS[kind](seed), images(40, seed=7)
@@ -79,7 +79,7 @@ def test_no_image_within_the_radius_flips(kind, method):
             assert not attack(name)(net, x[sure], proof.prediction[sure], parse_eps("0.01")).broken.any()
 
 
-@METHODS
+@BY_MARGIN_AND_BY_BOX
 def test_not_at_any_corner_either(method):
     one = trained_net()[0]
     net, x = Mean([one, random_net(4)], ["same", "mirror"]), images(24, seed=11)
@@ -187,7 +187,7 @@ def mirrored(net):
     return net
 
 
-@METHODS
+@BY_MARGIN_AND_BY_BOX
 def test_never_the_first_that_certifies(method):
     """Members that disagree, each certified, whose mean is nearly a tie: that proves nothing."""
     one, two, x = random_net(0), mirrored(random_net(0)), images(60)
@@ -201,7 +201,7 @@ def test_never_the_first_that_certifies(method):
     assert torch.equal(proofs[2].prediction, net(x).argmax(1))
 
 
-@METHODS
+@BY_MARGIN_AND_BY_BOX
 def test_ties_certify_nothing(method):
     net = Mean([random_net(0), mirrored(random_net(0))])
     proof = ld.certify(net, images(20), "0", method=method)
@@ -210,7 +210,7 @@ def test_ties_certify_nothing(method):
     assert not proof.certified[tied].any()
 
 
-@METHODS
+@BY_MARGIN_AND_BY_BOX
 def test_certificates_do_not_hang_on_denormals(method):
     net, x = KINDS["plain and views"](), images(40)
     before = ld.certify(net, x, "0.01", method=method)

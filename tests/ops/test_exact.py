@@ -1,4 +1,4 @@
-"""Integer layers: native kernels against the definition, written out here, to the last bit."""
+"""Integer layers: every kernel against the definition, written out here, to the last bit."""
 
 from itertools import pairwise
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from linfdist.ops import exact
-from linfdist.ops.backends import native
+from linfdist.ops.backends import KERNELS, native
 
 from .processes import python
 
@@ -23,11 +23,12 @@ NO_NATIVE = "; ".join(native.exact_unsupported(torch.empty(0)))
 needs_native = pytest.mark.skipif(bool(NO_NATIVE), reason=f"native: {NO_NATIVE}")
 
 
-@pytest.fixture(params=["native", "reference"])
-def either(request, monkeypatch):
-    """Both implementations in turn, forced."""
-    if request.param == "native" and NO_NATIVE:
-        pytest.skip(NO_NATIVE)
+@pytest.fixture(params=[*KERNELS, "reference"])
+def backend(request, monkeypatch):
+    """Every implementation in turn, forced: the kernels that there are, and plain torch."""
+    reasons = KERNELS[request.param].exact_unsupported(torch.empty(0)) if request.param in KERNELS else []
+    if reasons:
+        pytest.skip("; ".join(reasons))
     monkeypatch.setenv("LINFDIST_BACKEND", request.param)
     return request.param
 
@@ -68,7 +69,7 @@ def some(neurons, inputs, seed=1):
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_dense(either, shape, dtype):
+def test_dense(backend, shape, dtype):
     x, w, b = problem(*shape, dtype)
     y = exact.dense(x, w, b)
     assert y.dtype == dtype
@@ -78,7 +79,7 @@ def test_dense(either, shape, dtype):
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize("span", [0, 1, 2, 40])
 @pytest.mark.parametrize("shape", [(255, 70, 9), (256, 700, 33), (331, 257, 5), (1027, 37, 64)], ids=str)
-def test_dense_leaves_out_what_cannot_win_in_this_batch(either, shape, span, dtype):
+def test_dense_leaves_out_what_cannot_win_in_this_batch(backend, shape, span, dtype):
     """Many images in narrow ranges, at whose ends weights lie too: ties, distances of 0, constant inputs."""
     x, w, b = problem(*shape, dtype, size=30)
     x = x // 30 * span
@@ -89,7 +90,7 @@ def test_dense_leaves_out_what_cannot_win_in_this_batch(either, shape, span, dty
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_one_side_each(either, shape, dtype):
+def test_one_side_each(backend, shape, dtype):
     """Ranges on either side of the weights, around them and of one point; images at the corners and inside."""
     x, w, b = problem(*shape, dtype, size=torch.iinfo(dtype).max // 4)
     low = x.long().amin(1)
@@ -150,7 +151,7 @@ def test_runs_keep_to_slices_of_the_inputs():
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize("batch", [0, 1, 5, 63, 64, 65, 200, 256, 1300])
 @pytest.mark.parametrize("span", [256, 30, 2])
-def test_a_whole_network(either, dtype, batch, span):
+def test_a_whole_network(backend, dtype, batch, span):
     """Layers one after the other, growing and shrinking, by the definition and at once.
 
     Few values a pixel: the first layer is narrowed down to these images, anew every 1024 of them.
@@ -179,7 +180,7 @@ def test_a_whole_network(either, dtype, batch, span):
 
 @pytest.mark.parametrize("batch", [0, 1, 31, 64, 127, 128, 129, 1100])
 @pytest.mark.parametrize("span", [256, 30, 2])
-def test_a_whole_network_of_bytes(either, batch, span):
+def test_a_whole_network_of_bytes(backend, batch, span):
     """max(0, x - w, w - x) with everything in 0 ... 255, at both ends too."""
     sizes = [187, 9, 33, 3]  # images of no whole number of eight bytes
     images = torch.randint(257 - span, (sizes[0],)) + torch.randint(span, (batch, sizes[0]))
@@ -205,7 +206,7 @@ def test_a_whole_network_of_bytes(either, batch, span):
         assert torch.equal(exact.network(images.to(torch.uint8), 0, chain), -x.T.int())
 
 
-def test_bytes_that_do_not_fit_are_refused(either):
+def test_bytes_that_do_not_fit_are_refused(backend):
     entry = exact.Sides(
         torch.zeros(1, dtype=torch.int32), torch.tensor([0, 1]), torch.tensor([1]), torch.zeros(1, dtype=torch.int32),
         torch.zeros(1, dtype=torch.uint8),
@@ -213,12 +214,12 @@ def test_bytes_that_do_not_fit_are_refused(either):
     pixel = torch.tensor([[200]], dtype=torch.uint8)
     with pytest.raises(ValueError, match="layers of bytes have no biases"):
         exact.network(pixel, 0, exact.chain(1, [(entry, torch.ones(1, dtype=torch.int32))]))
-    if either == "reference":
+    if backend == "reference":
         with pytest.raises(OverflowError, match="outputs reach 400"):
             exact.network(pixel, 1, exact.chain(1, [(entry, torch.zeros(1, dtype=torch.int32))]))
 
 
-def test_a_chain_must_fit_and_so_must_the_images(either):
+def test_a_chain_must_fit_and_so_must_the_images(backend):
     start, index = torch.tensor([0, 1]), torch.tensor([2], dtype=torch.int32)
     weight, b = torch.tensor([-5], dtype=torch.int16), torch.zeros(1, dtype=torch.int32)
     layer = (exact.one_sided(start, index, weight, torch.zeros(3), torch.full((3,), 9)), b)
@@ -236,7 +237,7 @@ def test_a_chain_must_fit_and_so_must_the_images(either):
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize("batch", [1, 5, 40])
-def test_the_edges_of_the_type(either, dtype, batch):
+def test_the_edges_of_the_type(backend, dtype, batch):
     """|x - w| at the largest number, outputs at both ends, and a bias that alone would not fit int16."""
     top = torch.iinfo(dtype).max
     x = torch.full((70, batch), top, dtype=dtype)
@@ -264,7 +265,7 @@ def test_the_reference_notices_overflow(monkeypatch):
         exact.dense(x, w + 1, torch.ones(1, dtype=torch.int32))
 
 
-def test_empty(either):
+def test_empty(backend):
     x, w, b = problem(0, 3, 4, torch.int16)
     assert exact.dense(x, w, b).shape == (4, 0)
     sides = exact.one_sided(*entries(w, torch.ones(4, 3, dtype=torch.bool)), torch.zeros(3), torch.ones(3))
@@ -272,12 +273,12 @@ def test_empty(either):
     assert exact.dense(problem(5, 3, 1, torch.int16)[0], w[:0], b[:0]).shape == (0, 5)
 
 
-def test_any_memory_layout(either):
+def test_any_memory_layout(backend):
     x, w, b = problem(9, 30, 6, torch.int16)
     assert torch.equal(exact.dense(x.T.contiguous().T, w.T.contiguous().T, b), definition(x, w, b))
 
 
-def test_threads_do_not_matter(either):
+def test_threads_do_not_matter(backend):
     x, w, b = problem(700, 90, 80, torch.int16)
     mask = some(*w.shape)
     sides = exact.one_sided(*entries(w, mask), x.long().amin(1), x.long().amax(1))
@@ -339,13 +340,13 @@ def bad(**changes):
         ({"b": torch.zeros(2, dtype=torch.int16)}, TypeError, "b must be int32"),
     ],
 )
-def test_bad_runs_are_refused(either, changes, error, message):
+def test_bad_runs_are_refused(backend, changes, error, message):
     assert exact.sided(**bad()).shape == (2, 2)
     with pytest.raises(error, match=message):
         exact.sided(**bad(**changes))
 
 
-def test_shapes_that_do_not_fit_are_refused(either):
+def test_shapes_that_do_not_fit_are_refused(backend):
     x, w, b = problem(4, 3, 2, torch.int16)
     for arguments in ((x[0], w, b), (x, w[:, 1:], b), (x, w, b[:1]), (x[:0], w[:, :0], b)):
         with pytest.raises(ValueError, match=r"need x \(I, B\)"):

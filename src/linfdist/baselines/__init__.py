@@ -7,7 +7,7 @@ from ..models.loading import CLASSES
 from .activations import GroupSort, ReLU
 from .adder import BatchNorm, NormLinear
 from .affine import Conv2d, Linear, Scores
-from .methods import METHODS, Method
+from .methods import TRAINING_METHODS, TrainingMethod
 from .networks import SIZES, AdderNet, GroupSortNet, ReLUNet, SortNet, sized
 from .plan import Plan
 from .smoothing import StatisticalClaim, smoothed
@@ -20,8 +20,8 @@ CLASSES["baselines.SortNet"] = SortNet
 CLASSES["baselines.AdderNet"] = AdderNet
 
 __all__ = [
-    "METHODS",
     "SIZES",
+    "TRAINING_METHODS",
     "AdderNet",
     "BatchNorm",
     "Conv2d",
@@ -29,7 +29,6 @@ __all__ = [
     "GroupSort",
     "GroupSortNet",
     "Linear",
-    "Method",
     "NearestSorted",
     "NormLinear",
     "Plan",
@@ -39,6 +38,7 @@ __all__ = [
     "SortLinear",
     "SortNet",
     "StatisticalClaim",
+    "TrainingMethod",
     "sized",
     "smoothed",
     "train",

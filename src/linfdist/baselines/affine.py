@@ -264,15 +264,15 @@ class Scores(Readout):
 
 @margins.register(Scores)
 def _(scores: Scores) -> BoundsMargins:
-    def bounds(box: Box, best: Tensor, off: float) -> Margins:
+    def bounds(box: Box, best: Tensor, tolerance: float) -> Margins:
         apart = torch.full((len(best), scores.classes), -torch.inf, dtype=torch.float64, device=best.device)
         row, other = apart.scatter(1, best[:, None], torch.inf).isneginf().nonzero().unbind(1)
         few = max(1, BLOCK // max(scores.linear.inputs, scores.classes))
         for some, others in zip(row.split(few), other.split(few), strict=True):
             forms = forms_of(margin_weights(best, some, others, scores.classes, torch.float64), some)
-            apart[some, others] = lowest(pull_back(scores.linear, forms, box), box) - 2 * off * UP
+            apart[some, others] = lowest(pull_back(scores.linear, forms, box), box) - 2 * tolerance * UP
         logits = scores.linear.forward_box(box)
-        size = torch.maximum(logits.lower.abs(), logits.upper.abs()).double().amax(1) + off
+        size = torch.maximum(logits.lower.abs(), logits.upper.abs()).double().amax(1) + tolerance
         return Margins(known(apart, best), size)
 
     return bounds

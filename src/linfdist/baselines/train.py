@@ -11,7 +11,7 @@ from ..data.augment import Augment, augment
 from ..data.samples import as_pixels
 from ..models import PixelNet
 from ..training import Diverged
-from .methods import METHODS, Method
+from .methods import TRAINING_METHODS, TrainingMethod
 from .plan import Plan
 
 
@@ -29,20 +29,20 @@ def train(
     network: PixelNet,
     images: Tensor,
     labels: Tensor,
-    method: str | Method,
+    method: str | TrainingMethod,
     plan: Plan,
     callback: Callable[[Epoch], object] | None = None,
 ) -> PixelNet:
     """Train a network on images (N, C, H, W), uint8 or float32 in [0, 1], with labels (N,); return it in eval mode.
 
-    method: a name of `METHODS`, or a `Method`. callback: called after each epoch; an exception that it raises ends the
-    training. The plan's seed and the step determine the order, the augmentation and whatever a method draws; torch's
-    own generator is left as it was. Raises `Diverged` if the loss is no longer finite.
+    method: a name of `TRAINING_METHODS`, or a `TrainingMethod`. callback: called after each epoch; an exception that it
+    raises ends the training. The plan's seed and the step determine the order, the augmentation and whatever a method
+    draws; torch's own generator is left as it was. Raises `Diverged` if the loss is no longer finite.
     """
     if isinstance(method, str):
-        if method not in METHODS:
-            raise ValueError(f"method = {method!r}: must be one of {', '.join(METHODS)}")
-        method = METHODS[method]()
+        if method not in TRAINING_METHODS:
+            raise ValueError(f"method = {method!r}: must be one of {', '.join(TRAINING_METHODS)}")
+        method = TRAINING_METHODS[method]()
     if len(images) != len(labels) or plan.batch_size > len(images):
         raise ValueError(
             f"there are {len(images)} images and {len(labels)} labels: need one label for each image, and at least "

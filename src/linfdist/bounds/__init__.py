@@ -6,7 +6,7 @@ layer of your own, register the functions that you have for it here.
 
 from . import head as _head  # noqa: F401 (registers its functions)
 from .forms import Forms, pull_back
-from .interval import Margins, bare_box, margins, proofs, relaxation
+from .interval import Margins, bare_box, box_prover, margins, relaxation
 from .linear import LinearBounds
 from .windows import Windowed, windowed
 from .zonotope import Zonotope, ZonotopeBounds, forward_zonotope
@@ -19,9 +19,9 @@ __all__ = [
     "Zonotope",
     "ZonotopeBounds",
     "bare_box",
+    "box_prover",
     "forward_zonotope",
     "margins",
-    "proofs",
     "pull_back",
     "relaxation",
     "windowed",

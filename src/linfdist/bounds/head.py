@@ -132,13 +132,13 @@ def head_bounds(head: Head) -> HeadBounds:
 @margins.register(Head)
 def _(head: Head) -> BoundsMargins:
     own = head_bounds(head)
-    return lambda box, best, off: own.margins(_moved_apart(box, off), best)
+    return lambda box, best, tolerance: own.margins(_moved_apart(box, tolerance), best)
 
 
-def _moved_apart(box: Box, off: float) -> Box:
-    """Convert a box of features to float64, and move its ends apart by `off` and a little more."""
+def _moved_apart(box: Box, tolerance: float) -> Box:
+    """Convert a box of features to float64, and move its ends apart by `tolerance` and a little more."""
     lower, upper = box.lower.double(), box.upper.double()
-    apart = off * UP + (lower.abs() + upper.abs()) * 2.0**-52 * (off > 0)
+    apart = tolerance * UP + (lower.abs() + upper.abs()) * 2.0**-52 * (tolerance > 0)
     return Box(lower - apart, upper + apart)
 
 

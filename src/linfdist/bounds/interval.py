@@ -81,16 +81,16 @@ BoundsMargins = Callable[[Box, Tensor, float], Margins]
 ProvesBoxes = Callable[[Box, Tensor, float], Tensor]
 
 
-def margins_of(logits: Box, best: Tensor, off: float) -> Margins:
-    """Bound the margins of best (b,), given bounds (b, classes) of all logits, which a logit may exceed by `off`.
+def margins_of(logits: Box, best: Tensor, tolerance: float) -> Margins:
+    """Bound the margins of best (b,), given bounds (b, classes) of all logits, which a logit may exceed by `tolerance`.
 
     If a bound of an image is not finite, nothing is known of its margins.
     """
     lower, upper = logits.lower.double(), logits.upper.double()
     apart = lower.gather(1, best[:, None]) - upper
-    apart = apart - apart.abs() * 2.0**-50 - 2 * off * UP
+    apart = apart - apart.abs() * 2.0**-50 - 2 * tolerance * UP
     finite = (lower.isfinite() & upper.isfinite()).all(1, keepdim=True)
-    size = torch.maximum(lower.abs(), upper.abs()).amax(1) + off
+    size = torch.maximum(lower.abs(), upper.abs()).amax(1) + tolerance
     return Margins(known(apart.where(finite, -torch.inf), best), size)
 
 
@@ -100,24 +100,25 @@ def known(apart: Tensor, best: Tensor) -> Tensor:
 
 
 def _from_logits(readout: Readout) -> BoundsMargins:
-    if readout.lipschitz is None:  # then `off` speaks of features, and only the readout knows what they do to logits
+    if readout.lipschitz is None:  # `tolerance` speaks of features: only the readout knows what they do to logits
         raise TypeError(
             f"a {type(readout).__name__} has no bounds of its logits that hold without a Lipschitz constant: register "
             "a function for it with linfdist.bounds.margins.register"
         )
-    return lambda box, best, off: margins_of(readout.forward_box(box), best, off)
+    return lambda box, best, tolerance: margins_of(readout.forward_box(box), best, tolerance)
 
 
 margins: Handlers[[], BoundsMargins] = Handlers("linfdist.bounds.margins", "has no bounds", _from_logits)
 """margins(readout) prepares bounds of margins: what depends on the weights alone is computed once.
 
-The result is called as bounds(box, best, off), with a box of computed features, two tensors (b, F), and classes best
-(b,) int64. `off` is how far a computed logit, if the readout has a Lipschitz constant, or else a computed feature may
-lie outside the bounds all the same, at either end. By default the margins follow from `Readout.forward_box`.
+The result is called as bounds(box, best, tolerance), with a box of computed features, two tensors (b, F), and classes
+best (b,) int64. `tolerance` is how far a computed logit, if the readout has a Lipschitz constant, or else a computed
+feature may lie outside the bounds all the same, at either end. By default the margins follow from
+`Readout.forward_box`.
 """
 
 
-def proofs(readout: Readout) -> ProvesBoxes:
+def box_prover(readout: Readout) -> ProvesBoxes:
     """Return a function that proves predictions over boxes; it is called like the result of `margins`.
 
     It returns (b,) bool: True if class best[k] has the largest computed logit, without a tie, for all features in the
@@ -125,8 +126,8 @@ def proofs(readout: Readout) -> ProvesBoxes:
     """
     bounds = margins(readout)
 
-    def proves(box: Box, best: Tensor, off: float) -> Tensor:
-        lower, _, closer = bounds(box, best, off)
+    def proves(box: Box, best: Tensor, tolerance: float) -> Tensor:
+        lower, _, closer = bounds(box, best, tolerance)
         if closer is not None:
             worst = lower.argmin(1, keepdim=True)  # (b, 1)
             first = torch.zeros_like(lower, dtype=torch.bool).scatter_(1, worst, True)
@@ -142,15 +143,15 @@ def proofs(readout: Readout) -> ProvesBoxes:
 def _(readout: MeanLogits) -> BoundsMargins:
     """Bound the margins of the mean by the means of the members' bounds.
 
-    The features of the mean are pixels, which are copied, so that `off` matters for logits only.
+    The features of the mean are pixels, which are copied, so that `tolerance` matters for logits only.
     """
     members = [(each, margins(each.readout), flush_error(each, rounding_error(each))) for each in readout.networks]
 
-    def bounds(box: Box, best: Tensor, off: float) -> Margins:
+    def bounds(box: Box, best: Tensor, tolerance: float) -> Margins:
         pixels = _pixels(readout, box)
         views = [cast(View, view).forward_box(pixels) for view in readout.views]
         found = [own(each.features_box(view), best, lost) for each, own, lost in members for view in views]
-        return _mean(readout, found, best, 0.0 if readout.lipschitz is None else off)
+        return _mean(readout, found, best, 0.0 if readout.lipschitz is None else tolerance)
 
     return bounds
 
@@ -164,14 +165,14 @@ def _pixels(readout: MeanLogits, box: Box) -> Box:
     return Box(*(side.clamp(0.0, 1.0).unflatten(1, readout.shape) for side in (lower, upper)))
 
 
-def _mean(readout: MeanLogits, found: Sequence[Margins], best: Tensor, off: float) -> Margins:
+def _mean(readout: MeanLogits, found: Sequence[Margins], best: Tensor, tolerance: float) -> Margins:
     """Average the members' margins.
 
     Both logits of a margin are means, and each may be rounded by up to the slack, in any order of summation.
     """
     dtype = readout.networks[0].any_tensor.dtype
     size = torch.stack([each.size for each in found]).mean(0)  # (b,)
-    slack = mean_slack(size, len(found), dtype) + FLUSHED * torch.finfo(dtype).tiny + off  # (b,)
+    slack = mean_slack(size, len(found), dtype) + FLUSHED * torch.finfo(dtype).tiny + tolerance  # (b,)
 
     def mean(bounds: list[Tensor]) -> Tensor:
         every = torch.stack(bounds)  # (members · views, b, classes)

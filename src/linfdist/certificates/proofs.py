@@ -11,13 +11,12 @@ from typing import NamedTuple, Protocol, cast
 import torch
 from torch import Tensor
 
-from ..bounds import LinearBounds, ZonotopeBounds
-from ..bounds import proofs as proofs_of_boxes
+from ..bounds import LinearBounds, ZonotopeBounds, box_prover
 from ..bounds.interval import ProvesBoxes, ball
 from ..data.samples import check_labels
 from ..eps import round_down, round_up
 from ..models import Network, PixelNet
-from ..models.base import Columns, Proves, flush_error, narrowed, rounding_error
+from ..models.base import Columns, Proves, cache_lists, flush_error, rounding_error
 from ..nn import Box, Contract
 from ..nn.base import DOWN, FLUSHED, UP
 from .checks import check_device, check_eps, check_images, check_network, check_process
@@ -69,9 +68,9 @@ def in_chunks(network: PixelNet, tensor: Tensor) -> Sequence[Tensor]:
 class BallProof(Proof):
     """What is proved of a ball by bounds over all of it, for as many images at a time as memory allows."""
 
-    def __init__(self, network: PixelNet, x: Tensor, prediction: Tensor, off: float) -> None:
+    def __init__(self, network: PixelNet, x: Tensor, prediction: Tensor, tolerance: float) -> None:
         super().__init__(prediction)
-        self.network, self.x, self.off = network, x, off
+        self.network, self.x, self.tolerance = network, x, tolerance
 
     def proves(self, rows: Tensor, eps: Tensor) -> Tensor:
         parts = in_chunks(self.network, rows)
@@ -87,14 +86,14 @@ class BoxProof(BallProof):
     """Intervals through the body up to the features, then the bounds of the readout."""
 
     def __init__(
-        self, network: PixelNet, x: Tensor, prediction: Tensor, bounds: ProvesBoxes, off: float, together: int = 1
+        self, network: PixelNet, x: Tensor, prediction: Tensor, bounds: ProvesBoxes, tolerance: float, together: int = 1
     ) -> None:
-        super().__init__(network, x, prediction, off)
+        super().__init__(network, x, prediction, tolerance)
         self.bounds, self.together = bounds, together
 
     def _proves(self, rows: Tensor, eps: Tensor) -> Tensor:
         features = self.network.features_box(ball(self.x[rows], eps))  # (b, F) each
-        return self.bounds(features, self.prediction[rows], self.off)
+        return self.bounds(features, self.prediction[rows], self.tolerance)
 
 
 class MarginBounds(Protocol):
@@ -107,16 +106,19 @@ class MarginBounds(Protocol):
 class MarginProof(BallProof):
     """The class is proved where its margins are positive."""
 
-    def __init__(self, network: PixelNet, x: Tensor, prediction: Tensor, bounds: MarginBounds, off: float) -> None:
-        super().__init__(network, x, prediction, off)
+    def __init__(
+        self, network: PixelNet, x: Tensor, prediction: Tensor, bounds: MarginBounds, tolerance: float
+    ) -> None:
+        super().__init__(network, x, prediction, tolerance)
         self.bounds = bounds
-        self.known = off <= FLUSHED * torch.finfo(x.dtype).tiny  # else boxes may be off by more than layers allow for
+        # Beyond this, boxes may be wrong by more than layers allow for.
+        self.known = tolerance <= FLUSHED * torch.finfo(x.dtype).tiny
 
     def _proves(self, rows: Tensor, eps: Tensor) -> Tensor:
         if not self.known:
             return torch.zeros_like(rows, dtype=torch.bool)
         margins = self.bounds.margins(ball(self.x[rows], eps), self.prediction[rows])
-        return (margins > 2 * self.off).all(1)
+        return (margins > 2 * self.tolerance).all(1)
 
 
 ENOUGH = 1.0  # pixels lie in [0, 1]: such a ball holds all images
@@ -149,10 +151,10 @@ class LogitMargin(Proof):
         """
         reach = largest_of(eps).clamp(max=1.0)  # a radius of 1 holds all images
         holds = (self.radius[rows] > 0) & (self.radius[rows] >= reach)
-        return holds if (reach > 0).all() else holds | ((reach == 0) & (self.gap[rows] > 2 * self.off))
+        return holds if (reach > 0).all() else holds | ((reach == 0) & (self.gap[rows] > 2 * self.tolerance))
 
     @cached_property
-    def off(self) -> float:
+    def tolerance(self) -> float:
         """How far a logit of the same image may be from the one that was computed here.
 
         Where sums may be taken in another order, both are within E of the exact one, and that is all we know.
@@ -209,7 +211,6 @@ class Method:
     a network, and computes what depends on the network alone; None for a method that does without the box. contains:
     other methods, besides margin and box, whose proofs it tries as well. costly: `evaluate` may spare it where quick
     proofs suffice. data_sets: whether it is fast enough for a data set. per_pixel: whether eps may be a tensor.
-    integers: whether exact networks have it, too.
     """
 
     summary: str
@@ -218,7 +219,6 @@ class Method:
     costly: bool = True
     data_sets: bool = True
     per_pixel: bool = True
-    integers: bool = False
 
 
 def _margins(*bounds: MarginBounds) -> list[MakesProof]:
@@ -238,8 +238,8 @@ def _milp(network: PixelNet) -> list[MakesProof]:
 
 _LINEAR = "tighter, ReLU networks only"
 METHODS: dict[str, Method] = {
-    "margin": Method("fastest", None, costly=False, per_pixel=False, integers=True),
-    "box": Method("never weaker", lambda network: [], costly=False, integers=True),
+    "margin": Method("fastest", None, costly=False, per_pixel=False),
+    "box": Method("never weaker", lambda network: [], costly=False),
     "crown-ibp": Method(_LINEAR, lambda network: _margins(LinearBounds(network, False))),
     "crown": Method(
         _LINEAR, lambda network: _margins(LinearBounds(network, False), LinearBounds(network, True)), ("crown-ibp",)
@@ -357,7 +357,7 @@ class Prover:
     nobody knows whether tensors have changed in between; a `Certifier` keeps one, of a copy that is its own.
 
     own: whether nobody else can change the tensors. Then a twin with the same bits computes in place of the network,
-    one that keeps lists of the weights that can matter: see `narrowed`.
+    one that keeps lists of the weights that can matter: see `cache_lists`.
     """
 
     @torch.no_grad()
@@ -368,10 +368,10 @@ class Prover:
         self.parts = [module for module in network.modules() if isinstance(module, Contract)]
         self.steep = steep = network.readout.lipschitz
         self.lipschitz, self.error = network.lipschitz, rounding_error(network)  # ValueError if it is not finite
-        self.network = narrowed(network) if own else network
+        self.network = cache_lists(network) if own else network
         self.whole = self.lipschitz if steep is None else round_up(Fraction(self.lipschitz) * Fraction(steep))
         after = self.entry.after_box
-        self.bounds = None if after is None and steep is not None else proofs_of_boxes(self.network.readout)
+        self.bounds = None if after is None and steep is not None else box_prover(self.network.readout)
         self.tolerance = 0.0 if after is None else flush_error(network, self.error)
         self.after = None if after is None else after(network)
         self.rows = rows_at_once(network)

@@ -18,7 +18,7 @@ from ..runs.rows import Attempt, Row
 from .settings import parse_methods
 
 
-class Proofs:
+class Certifiers:
     """The certificates of a network, by any methods: all are about the network as it was when a method was first used.
 
     Images are bytes (B, C, H, W), labels int64 (B,), both on the CPU.
@@ -51,7 +51,7 @@ class Batch:
 
 
 def evaluate_batch(
-    proofs: Proofs,
+    certifiers: Certifiers,
     images: Tensor,
     labels: Tensor,
     first: int,
@@ -68,7 +68,7 @@ def evaluate_batch(
     """
     start = time.perf_counter()
     quick = quick_part(method) if spare else method
-    proof = proofs(images, labels, eps, quick, radii)
+    proof = certifiers(images, labels, eps, quick, radii)
     assert proof.certified is not None  # as eps was given
     margins = [None] * len(images) if proof.margin_radius is None else proof.margin_radius.tolist()
     seconds = {"certify": time.perf_counter() - start}
@@ -79,7 +79,7 @@ def evaluate_batch(
         start = time.perf_counter()
         attacked[attack.name] = {}
         if len(correct):
-            made, tried = attempt(proofs.network, attack, images[correct], labels[correct], eps)
+            made, tried = attempt(certifiers.network, attack, images[correct], labels[correct], eps)
             for position, image, each in zip(correct.tolist(), made, tried, strict=True):
                 attempts[position][attack.name] = each
                 attacked[attack.name][first + position] = image
@@ -88,7 +88,7 @@ def evaluate_batch(
         start = time.perf_counter()
         broken = torch.tensor([any(each.broken for each in tried.values()) for tried in attempts], dtype=torch.bool)
         left = correct[~(proof.certified.cpu() | broken)[correct]]
-        more = proofs(images[left], labels[left], eps, method, radii)
+        more = certifiers(images[left], labels[left], eps, method, radii)
         proof = _with_more(proof, left.to(proof.radius.device), more)
         seconds["certify"] += time.perf_counter() - start
     assert proof.certified is not None

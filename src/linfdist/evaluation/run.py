@@ -20,7 +20,7 @@ from ..models import Network, as_network
 from ..runs.folder import GALLERY, Gallery, Results
 from ..runs.rows import Row, Violation, summarise, violations
 from . import gallery, violated
-from .batch import Proofs, evaluate_batch
+from .batch import Certifiers, evaluate_batch
 from .progress import Bar, busy
 from .settings import BATCH, Done, EvaluationSettings, Part, Shard, add_up, checksum, first_images, parse_methods
 
@@ -117,7 +117,7 @@ class _Evaluator:
         model: str | None,
     ) -> None:
         self.network, self.images, self.settings, self.shard, self.out = network, images, settings, shard, out
-        self.show_progress, self.model, self.proofs = show_progress, model, Proofs(network)
+        self.show_progress, self.model, self.certifiers = show_progress, model, Certifiers(network)
         self.attacks = [attack(name) for name in settings.attacks]
         self.mine, self.whole = Results(out, shard.suffix), Results(out)
         self.part = Part(self.mine.part_file, settings, self.batches(shard))
@@ -180,7 +180,7 @@ class _Evaluator:
                 indices = self.part.batches[batch]
                 few = slice(indices.start, indices.stop)
                 found = evaluate_batch(
-                    self.proofs, self.images.images[few], self.images.labels[few], indices.start,
+                    self.certifiers, self.images.images[few], self.images.labels[few], indices.start,
                     self.settings.radius, self.settings.method, self.attacks, self.settings.radii,
                     spare=not self.settings.radii and batch > 0,
                 )  # fmt: skip

@@ -65,19 +65,14 @@ def judge(certificates: Sequence[dict[str, Any]], images: Sequence[NDArray[np.ui
     return verdicts
 
 
-def judge_network(model: Path) -> str:
-    """Return what the program says about a network alone: "valid", or "refused: " and the reason."""
-    return _run(model)[0]
-
-
 def as_hashed(image: NDArray[np.uint8]) -> bytes:
     """Return the bytes whose sha256 is the image's."""
     return (",".join(map(str, image.shape)) + ":").encode() + image.tobytes()
 
 
-def _run(*arguments: Path) -> list[str]:
+def _run(*files: Path) -> list[str]:
     program = find()
-    done = subprocess.run([program, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    done = subprocess.run([program, *files], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     said = done.stdout.splitlines()
     if done.returncode not in (0, 1) or not said:
         raise RuntimeError(f"{program} failed with exit code {done.returncode}: {done.stderr.strip()[:300]}")

@@ -277,7 +277,7 @@ def _(layer: DistLinear | NearestClass, box: Box) -> Contract:
     return layer.with_lists(box)
 
 
-def narrowed(network: PixelNet) -> PixelNet:
+def cache_lists(network: PixelNet) -> PixelNet:
     """Return a network with the bits of this one for images of [0, 1] that is faster for a few of them.
 
     This one must be in eval mode. Both have the same tensors, which must not change any more: see

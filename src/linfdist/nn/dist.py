@@ -42,9 +42,9 @@ class Distances(nn.Module):
         lists = make_lists(box.lower[0], box.upper[0], self.weight) if box.lower.dim() == 2 else None
         if lists is None:
             return self
-        narrowed = copy.copy(self)
-        narrowed._lists = lists
-        return narrowed
+        cached = copy.copy(self)
+        cached._lists = lists
+        return cached
 
 
 def _few(x: Tensor) -> bool:

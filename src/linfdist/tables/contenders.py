@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from .. import baselines
-from ..baselines import METHODS, Method, Plan
+from ..baselines import TRAINING_METHODS, Plan, TrainingMethod
 from ..data import Dataset, Info
 from ..models import PixelNet
 from ..recipes import Recipe
@@ -71,7 +71,7 @@ class Contender(ABC):
 class MethodContender(Contender):
     """A method of `linfdist.baselines`: its network, its plan. A setting has arguments of these and of the method."""
 
-    def __init__(self, method: type[Method]) -> None:
+    def __init__(self, method: type[TrainingMethod]) -> None:
         self.method, self.name, self.title, self.source = method, method.name, method.title, method.source
         self.certified_by, self.settings = method.certified_by, method.settings
 
@@ -91,7 +91,7 @@ class MethodContender(Contender):
             lambda epoch: after_epoch(epoch.epoch, epoch.accuracy),
         )  # fmt: skip
 
-    def _parts(self, task: Task, setting: Mapping[str, Any], epochs: float) -> tuple[Method, Plan]:
+    def _parts(self, task: Task, setting: Mapping[str, Any], epochs: float) -> tuple[TrainingMethod, Plan]:
         planned = {"reach", *(field.name for field in fields(Plan))}
         own = {key: value for key, value in setting.items() if key not in planned and key not in _NETWORK}
         changes = {key: value for key, value in setting.items() if key in planned}
@@ -124,7 +124,7 @@ class RecipeContender(Contender):
 
 def contenders() -> dict[str, Contender]:
     """All of them by name, ours first; without methods of which nothing can be proved, only claimed from samples."""
-    methods = [method for method in METHODS.values() if method.certified_by]
+    methods = [method for method in TRAINING_METHODS.values() if method.certified_by]
     everyone: list[Contender] = [RecipeContender(), *(MethodContender(method) for method in methods)]
     return {each.name: each for each in everyone}
 
@@ -133,7 +133,7 @@ def chosen(names: Sequence[str], trials: int) -> list[Contender]:
     """Those of these names, in the order of all; all of them if there are no names. Each must have so many settings."""
     everyone = contenders()
     for name in names:
-        if name in METHODS and name not in everyone:
+        if name in TRAINING_METHODS and name not in everyone:
             raise ValueError(
                 f"methods: {name!r} makes statistical claims and proves nothing, so it is not compared: "
                 "see linfdist.baselines.smoothed"

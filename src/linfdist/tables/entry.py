@@ -16,7 +16,7 @@ from .. import models
 from ..attacks import attack
 from ..data import Dataset
 from ..evaluation import BATCH, Violated, evaluate, summarise, violations
-from ..evaluation.batch import Proofs, evaluate_batch
+from ..evaluation.batch import Certifiers, evaluate_batch
 from ..evaluation.progress import busy
 from ..files import file_sha256, read_header, write_atomically
 from ..machine import in_words
@@ -125,11 +125,11 @@ class Entry:
         Costly proofs are tried after PGD, where that has failed.
         """
         held, rows = self.images.held, []
-        proofs = Proofs(network)
+        certifiers = Certifiers(network)
         for start in range(0, len(held), BATCH):
             few = slice(start, start + BATCH)
             rows += evaluate_batch(
-                proofs, held.images[few], held.labels[few], start, self.eps, self.method, [attack("pgd")],
+                certifiers, held.images[few], held.labels[few], start, self.eps, self.method, [attack("pgd")],
                 radii=False, spare=True,
             ).rows  # fmt: skip
         if found := violations(rows, self.eps):

@@ -10,7 +10,7 @@ from ..certificates.proofs import largest_proved
 from ..eps import Eps, parse_eps, round_up
 from .relu import Affine, ReluNet
 
-METHODS = ("ibp", "crown")
+BOUNDS = ("ibp", "crown")
 Ends = tuple[Tensor, Tensor]  # lower and upper, (n, B) each
 Bounds = Callable[[ReluNet, Ends, Tensor], Ends]
 
@@ -58,8 +58,8 @@ def opinion_radius(network: ReluNet, images: Tensor, method: str = "crown") -> T
 
 
 def _bounds(method: str) -> Bounds:
-    if method not in METHODS:
-        raise ValueError(f"method = {method!r}: must be one of {', '.join(METHODS)}")
+    if method not in BOUNDS:
+        raise ValueError(f"method = {method!r}: must be one of {', '.join(BOUNDS)}")
     return _ibp if method == "ibp" else _crown
 
 

@@ -1,12 +1,12 @@
 """Methods of training conventional networks, one file for each."""
 
-from .base import Method
+from .base import TrainingMethod
 from .interval import IBP, MTLIBP, SABR, CrownIBP, DiffAI, FusedCrownIBP
 from .lipschitz import GroupSortHinge, Sort
 from .plain import Adder, Adversarial, Euclidean, Natural, Smoothing
 from .relaxed import CAP, COLT, PVT
 
-METHODS: dict[str, type[Method]] = {
+TRAINING_METHODS: dict[str, type[TrainingMethod]] = {
     each.name: each
     for each in (
         Natural,
@@ -32,10 +32,10 @@ __all__ = [
     "CAP",
     "COLT",
     "IBP",
-    "METHODS",
     "MTLIBP",
     "PVT",
     "SABR",
+    "TRAINING_METHODS",
     "Adder",
     "Adversarial",
     "CrownIBP",
@@ -43,8 +43,8 @@ __all__ = [
     "Euclidean",
     "FusedCrownIBP",
     "GroupSortHinge",
-    "Method",
     "Natural",
     "Smoothing",
     "Sort",
+    "TrainingMethod",
 ]

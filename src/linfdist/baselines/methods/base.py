@@ -25,7 +25,7 @@ def at_half_width(settings: Settings) -> Settings:
     return tuple({**each, "width": 0.5} for each in settings)
 
 
-class Method(ABC):
+class TrainingMethod(ABC):
     """A training method: (network, pixels, labels, stage) -> (loss, logits of the unperturbed images).
 
     title: its name in tables. source: the work it comes from. certified_by: the methods of `certify` that may certify
@@ -61,8 +61,8 @@ class Method(ABC):
         if refusing:
             raise TypeError(
                 f"method {self.name!r} cannot train a {type(network).__name__}: its part {refusing[0]} has none of "
-                f"the bounds that the loss is made of. Train a network that METHODS[{self.name!r}]().network(...) "
-                "makes, or take another method"
+                "the bounds that the loss is made of. Train a network that "
+                f"TRAINING_METHODS[{self.name!r}]().network(...) makes, or take another method"
             )
         return []
 

@@ -12,11 +12,11 @@ from ...bounds.training import Bounds
 from ...bounds.zonotope import forward_zonotope
 from ...models import PixelNet
 from ..plan import Stage
-from .base import Method, Settings, at_half_width
+from .base import Settings, TrainingMethod, at_half_width
 from .plain import Adversarial
 
 
-class IBP(Method):
+class IBP(TrainingMethod):
     """κ · cross-entropy + (1 − κ) · cross-entropy of the worst case that intervals allow for; ε grows, κ falls."""
 
     name = "ibp"

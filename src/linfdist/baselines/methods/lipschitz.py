@@ -13,12 +13,12 @@ from ...training.losses import clipped_hinge_loss
 from ..activations import project_rows
 from ..networks import GroupSortNet, SortNet, depth_and_width, sized
 from ..plan import Stage
-from .base import Method
+from .base import TrainingMethod
 
 GROUP = 2  # MaxMin
 
 
-class GroupSortHinge(Method):
+class GroupSortHinge(TrainingMethod):
     """Σ max(0, θ − z[y] + z[j]) over the other classes j, with the θ that a radius of `stretch` · ε requires.
 
     After each step, each neuron's weights are projected to an ℓ1 norm of at most 1, as in the cited work. So files hold
@@ -64,7 +64,7 @@ def _whole(count: int) -> int:
     return -(-count // GROUP) * GROUP
 
 
-class Sort(Method):
+class Sort(TrainingMethod):
     """The clipped hinge at twice the plan's ε + λ · cross-entropy of s · z, s learned; p and λ move with the ramp.
 
     The loss is that of ℓ∞-dist nets (Zhang et al., ICLR 2022), with dropout of neurons. keep: the probability that an
@@ -90,7 +90,9 @@ class Sort(Method):
 
     def start(self, network: PixelNet, stage: Stage) -> list[nn.Parameter]:
         if not isinstance(network, SortNet):
-            raise TypeError(f"method 'sortnet' trains a SortNet, got a {type(network).__name__}: see Method.network")
+            raise TypeError(
+                f"method 'sortnet' trains a SortNet, got a {type(network).__name__}: see TrainingMethod.network"
+            )
         self.scale = nn.Parameter(torch.ones((), device=network.any_tensor.device))
         return [*super().start(network, stage), self.scale]
 

@@ -9,10 +9,10 @@ from torch.nn.functional import cross_entropy
 from ...models import PixelNet
 from ..networks import AdderNet, depth_and_width
 from ..plan import Stage
-from .base import Method
+from .base import TrainingMethod
 
 
-class Natural(Method):
+class Natural(TrainingMethod):
     """The cross-entropy of the unperturbed images."""
 
     name = "natural"
@@ -24,7 +24,7 @@ class Natural(Method):
         return cross_entropy(z, y), z
 
 
-class Adversarial(Method):
+class Adversarial(TrainingMethod):
     """The cross-entropy of images that `steps` steps of PGD have found in the ball, from a random start."""
 
     name = "adversarial"
@@ -53,7 +53,7 @@ class Adversarial(Method):
         return images
 
 
-class Smoothing(Method):
+class Smoothing(TrainingMethod):
     """The cross-entropy of images with normal noise of standard deviation `sigma` in each pixel.
 
     No bound of `certify` applies to the smoothed classifier: `baselines.smoothed` makes statistical claims about it.

@@ -15,11 +15,11 @@ from ...models import PixelNet
 from ...nn import Box
 from ..latent import Latent, by_parallel_lines
 from ..plan import Stage
-from .base import Method, at_half_width
+from .base import TrainingMethod, at_half_width
 from .interval import IBP
 
 
-class CAP(Method):
+class CAP(TrainingMethod):
     """The cross-entropy of the worst case that parallel lines around each ReLU allow for, and nothing else; ε grows.
 
     The margins are those of Fast-Lin: differences of logits, pulled back to the pixels. `draws`: how many random
@@ -31,7 +31,7 @@ class CAP(Method):
     title = "CAP"
     source = "Wong & Kolter, 2018"
     certified_by = ("box", "crown", "fast-lin")
-    settings = at_half_width(Method.settings)
+    settings = at_half_width(TrainingMethod.settings)
     readout_needs = pull_back
     layers_need = pull_back
 
@@ -146,7 +146,7 @@ STEEPER = 1.5  # factor by which the weight of stability grows from stage to sta
 MORE = 1.05  # eps of the last stage, in units of the target
 
 
-class COLT(Method):
+class COLT(TrainingMethod):
     """Adversarial training in the latent space, one nonlinear layer after another.
 
     After the warm-up, the training has as many stages as there are nonlinear layers. In stage k the layers up to the
@@ -163,7 +163,7 @@ class COLT(Method):
     title = "COLT"
     source = "Balunović & Vechev, 2020"
     certified_by = ("box", "crown-ibp", "crown", "zonotope")
-    settings = at_half_width(Method.settings)
+    settings = at_half_width(TrainingMethod.settings)
     layers_need = forward_zonotope
 
     def __init__(
