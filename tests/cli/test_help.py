@@ -1,5 +1,7 @@
 """What every command says of itself, and how it says that it was misused."""
 
+from pathlib import Path
+
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -10,15 +12,16 @@ from linfdist.cli.options import _complete_model, _complete_recipe
 
 
 def commands(command, *path):
-    """All verbs, with the words that lead to them."""
-    if hasattr(command, "commands"):
-        for name, each in command.commands.items():
-            yield from commands(each, *path, name)
-    else:
-        yield path
+    """All verbs and groups of verbs, with the words that lead to them; the second value says whether it is a group."""
+    subcommands = getattr(command, "commands", {})
+    yield path, bool(subcommands)
+    for name, each in subcommands.items():
+        yield from commands(each, *path, name)
 
 
-VERBS = list(commands(typer.main.get_command(app)))
+COMMANDS = list(commands(typer.main.get_command(app)))
+VERBS = [path for path, is_group in COMMANDS if not is_group]
+GROUPS = [path for path, is_group in COMMANDS if is_group]
 
 
 @pytest.fixture
@@ -36,7 +39,14 @@ def test_every_help_has_an_example_of_its_verb(run, verb):
     assert "<bool>" not in result.output
 
 
-@pytest.mark.parametrize("group", [[], ["data"], ["recipes"], ["zoo"]], ids=" ".join)
+@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
+def test_every_verb_is_in_the_docs(verb):
+    docs = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text(encoding="utf-8")
+    lines = [line for line in docs.splitlines() if f"linfdist {verb[0]}" in line]
+    assert any(verb[-1] in line for line in lines), f"docs/command-line.md needs a line about linfdist {' '.join(verb)}"
+
+
+@pytest.mark.parametrize("group", GROUPS, ids=" ".join)
 def test_help_shows_no_value_of_flags(run, group):
     result = run(*group, "--help")
     assert "--help" in result.output

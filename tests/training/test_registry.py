@@ -14,7 +14,12 @@ from linfdist.training.objective import Objective, build_network
 from linfdist.training.schedule import state_at
 
 INFO = Info("noise", "noise", (1, 6, 6), 3, 8, 0, (0.5,), 0.3)
-VALUES = {"threshold": "0.4", "kappa": 0.5, "eps_train": "0.1", "ce_start": 0.5, "ce_end": 0.1}
+SHIPPED = [recipes.load(name) for name in recipes.names()]
+VALUES = {  # of the first shipped recipe that has the key
+    key: next(value for recipe in SHIPPED if (value := getattr(recipe, key)) is not None)
+    for loss in DECLARED.values()
+    for key in loss.required
+}
 
 
 def recipe_for(loss: str, model: str) -> Recipe:

@@ -55,6 +55,7 @@ class Geometric:
 class Declaration:
     """The declaration of one loss."""
 
+    summary: str  # what it is, in the comment beside the key `loss` of a recipe
     ending: Ending  # what the network must end in
     required: tuple[str, ...]  # keys that the loss cannot do without; their default in the schema is none
     optional: tuple[str, ...] = ()  # keys that it reads as well; they have defaults
@@ -67,10 +68,21 @@ class Declaration:
 
 
 DECLARED: dict[str, Declaration] = {
-    "hinge": Declaration("plain", required=("threshold",), optional=("hinge_mean_weight", "safe_share")),
-    "ibp": Declaration("head", required=("kappa", "eps_train"), schedule={"eps_train": WarmUp("eps_train")}),
-    "ibp_hinge": Declaration("head", required=("eps_train",), schedule={"eps_train": WarmUp("eps_train")}),
+    "hinge": Declaration("multi-class", "plain", required=("threshold",), optional=("hinge_mean_weight", "safe_share")),
+    "ibp": Declaration(
+        "cross-entropy of the worst case by IBP (nets with a head)",
+        "head",
+        required=("kappa", "eps_train"),
+        schedule={"eps_train": WarmUp("eps_train")},
+    ),
+    "ibp_hinge": Declaration(
+        "clipped hinge of the worst case by IBP (nets with a head)",
+        "head",
+        required=("eps_train",),
+        schedule={"eps_train": WarmUp("eps_train")},
+    ),
     "scaled_ce": Declaration(
+        "clipped hinge + scaled cross-entropy",
         "plain",
         required=("threshold", "ce_start", "ce_end"),
         optional=("scale_start", "safe_share", "lost_share"),
@@ -225,8 +237,7 @@ class Recipe(BaseModel):
     warp_share: Share = Field(1.0, description="share of the images that are turned, stretched and slid")
 
     loss: Annotated[str, _one_of(DECLARED)] = Field(
-        description="hinge: multi-class; ibp, ibp_hinge: cross-entropy or clipped hinge of the worst case by IBP (nets "
-        "with a head); scaled_ce: clipped hinge + scaled cross-entropy"
+        description="; ".join(f"{name}: {loss.summary}" for name, loss in DECLARED.items())
     )
     threshold: Annotated[str, AfterValidator(_margin)] | None = Field(
         None, description='t, the margin aimed at, such as "0.75" or "2.5 eps" (hinge, scaled_ce)'
