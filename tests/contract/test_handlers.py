@@ -1,6 +1,7 @@
 """Functions by exact class: what is registered is called, what is not is refused by name."""
 
 import math
+import re
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ import linfdist as ld
 from linfdist.bounds import pull_back
 from linfdist.nn import CenterCrop, Flatten, Handlers, MeanShift, Stack
 
+from ..ops.processes import ROOT
 from .foreign import group_net
 
 
@@ -64,3 +66,12 @@ def test_margins_without_a_lipschitz_constant_are_registered():
 
     with pytest.raises(TypeError, match="Steep has no bounds of its logits that hold without a Lipschitz constant"):
         ld.bounds.margins(Steep())
+
+
+def test_contributors_find_every_registry_in_the_table():
+    registries = re.compile(r'Handlers\(\s*"linfdist\.([\w.]+)"')
+    found = {name for file in (ROOT / "src").rglob("*.py") for name in registries.findall(file.read_text("utf-8"))}
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    table = text.split("Registries by class: ")[1].split("\n\n")[1]
+    first_cells = " ".join(line.split(" | ")[0] for line in table.splitlines())
+    assert set(re.findall(r"`([\w.]+)`", first_cells)) == found
