@@ -23,7 +23,9 @@ def certified(recipe: recipes.Recipe, train: data.Dataset) -> tuple[float, float
     clean = proved = 0
     for start in range(0, len(images), 500):
         part = slice(start, start + 500)
-        proof = ld.certify(network, network.from_bytes(images[part]), recipe.eps, labels[part], method=method, radii=False)
+        proof = ld.certify(
+            network, network.from_bytes(images[part]), recipe.eps, labels[part], method=method, radii=False
+        )
         clean += int((proof.prediction == labels[part]).sum())
         proved += int(proof.certified.sum())
     return 100 * clean / len(images), 100 * proved / len(images)
