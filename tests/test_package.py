@@ -16,7 +16,7 @@ from .ops.processes import ROOT, python
 SOURCE = ROOT / "src" / "linfdist"
 FILES = sorted(SOURCE.rglob("*.py"))
 OPS = sorted((SOURCE / "ops").rglob("*.py"))
-LEAVES = {"data", "eps", "errors", "files", "recipes", "runs"}
+LEAVES = {"data", "eps", "errors", "files", "lazy", "recipes", "runs", "version"}
 
 # Who may import whom, from top to bottom: a row names nothing above itself. CONTRIBUTING.md quotes it.
 HOUSE = """
@@ -41,11 +41,13 @@ HOUSE = """
 | `machine` | `ops` |
 | `ops` | only the leaf `errors` |
 | `runs` | `recipes` `files` `eps` |
-| `recipes` | `data` `files` `eps` `errors` |
-| `data` | `files` `errors` |
+| `recipes` | `data` `files` `eps` `errors` `lazy` |
+| `data` | `files` `errors` `lazy` |
 | `files` | nothing |
 | `eps` | nothing |
 | `errors` | nothing |
+| `lazy` | nothing |
+| `version` | nothing |
 """
 
 
@@ -145,7 +147,8 @@ def test_every_permission_is_used():
 
 def test_errors_have_one_base_and_a_builtin_one():
     """`except LinfdistError` catches all, `except ValueError` what it always does; Ctrl-C stays what it is."""
-    importlib.import_module("linfdist.cli")
+    for name in ("cli", "evaluation.run", "exact", "training"):
+        importlib.import_module(f"linfdist.{name}")
     waiting, ours = [BaseException], set()
     while waiting:
         found = waiting.pop().__subclasses__()
@@ -193,10 +196,48 @@ def test_a_backend_knows_nothing_of_autograd(file):
     assert not any(part in used for used in imported(file) for part in ("autograd", "ops.dist", "ops.operators"))
 
 
+def lazy_packages() -> list[str]:
+    """The packages whose names are imported when they are first used."""
+    return [name for name, file in modules().items() if file.name == "__init__.py" and "lazy_names" in file.read_text()]
+
+
+@pytest.mark.parametrize("name", lazy_packages())
+def test_lazy_names_are_those_that_type_checkers_see(name):
+    package = importlib.import_module(name)
+    (seen,) = [node for node in ast.parse(modules()[name].read_text()).body if isinstance(node, ast.If)]
+    imports = [node for node in seen.body if isinstance(node, ast.ImportFrom)]
+    expected = {alias.name: node.module for node in imports for alias in node.names}
+    assert expected
+    for public, module in expected.items():
+        home = f"{name}.{module}" if module else name
+        found = importlib.import_module(f"{home}.{public}") if not module else None
+        assert getattr(package, public) is (found or getattr(importlib.import_module(home), public)), public
+    assert set(package.__all__) <= {*expected, *vars(package)}
+    shadowed = {public for public, module in expected.items() if module and f"{name}.{public}" in modules()}
+    assert shadowed <= {"zoo"}  # a submodule of another package
+
+
+def test_a_star_import_gives_the_public_names():
+    run = python("-c", "from linfdist import *; certify, load, save, evaluate, train, nn.DistLinear, zoo.names")
+    assert run.returncode == 0, run.stderr
+
+
+def test_an_import_costs_nothing():
+    program = (
+        "import sys, linfdist\n"
+        "assert linfdist.__version__ and 'certify' in dir(linfdist)\n"
+        "heavy = {'torch', 'numpy', 'pydantic', 'safetensors'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    run = python("-c", program)
+    assert run.returncode == 0, run.stderr
+
+
 def test_an_import_is_light():
     """Neither the command line's packages nor the native library before they are needed."""
     program = (
         "import sys, linfdist, torch\n"
+        "linfdist.load, linfdist.certify, linfdist.dist\n"
         "heavy = {'typer', 'rich', 'sklearn', 'linfdist.cli', 'torch._inductor', 'torch._dynamo'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
         "assert not any('_native' in name for name in torch.ops.loaded_libraries)\n"

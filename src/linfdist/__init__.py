@@ -1,40 +1,30 @@
 """ℓ∞-dist networks: classifiers whose robustness is proved."""
 
-from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from . import data, models, nn
-from .certificates import Certificate, Certifier, certify, predict
-from .models import load, zoo
-from .ops.backends import backends
-from .ops.dist import dist, dist_box, dist_box_conv2d, dist_conv2d
+from .lazy import lazy_names
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what `__getattr__` below imports when it is first used
+    from . import attacks as attacks
+    from . import baselines as baselines
+    from . import bounds as bounds
+    from . import certificates as certificates
+    from . import data, models, nn
+    from . import evaluation as evaluation
+    from . import exact as exact
+    from . import export as export
+    from . import recipes as recipes
+    from . import report as report
+    from . import sklearn as sklearn
+    from . import theory as theory
+    from . import training as training
+    from .certificates import Certificate, Certifier, certify, predict
     from .evaluation import evaluate
+    from .models import load, save, zoo
+    from .ops.backends import backends
+    from .ops.dist import dist, dist_box, dist_box_conv2d, dist_conv2d
     from .training.memory import train
-
-try:
-    __version__ = version("linfdist")
-except PackageNotFoundError:  # a source tree that was never installed
-    __version__ = "0+unknown"
-
-# Imported when they are first used: loading and certifying a network need none of them, and some need an extra.
-_FUNCTIONS = {"evaluate": ".evaluation", "train": ".training.memory"}
-_SUBMODULES = (
-    "attacks",
-    "baselines",
-    "bounds",
-    "certificates",
-    "evaluation",
-    "exact",
-    "export",
-    "recipes",
-    "report",
-    "sklearn",
-    "theory",
-    "training",
-)
+    from .version import __version__
 
 __all__ = [
     "Certificate",
@@ -52,19 +42,37 @@ __all__ = [
     "models",
     "nn",
     "predict",
+    "save",
     "train",
     "zoo",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    """Import `evaluate`, `train` and the submodules that are not imported at once."""
-    if name in _FUNCTIONS:
-        return getattr(import_module(_FUNCTIONS[name], __name__), name)
-    if name in _SUBMODULES:
-        return import_module(f".{name}", __name__)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*__all__, *_SUBMODULES})
+_SUBMODULES = (  # some of them need an extra
+    "attacks",
+    "baselines",
+    "bounds",
+    "certificates",
+    "data",
+    "evaluation",
+    "exact",
+    "export",
+    "models",
+    "nn",
+    "recipes",
+    "report",
+    "sklearn",
+    "theory",
+    "training",
+)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        **dict.fromkeys(("Certificate", "Certifier", "certify", "predict"), "certificates"),
+        **dict.fromkeys(("load", "save", "zoo"), "models"),
+        **dict.fromkeys(("dist", "dist_box", "dist_box_conv2d", "dist_conv2d"), "ops.dist"),
+        **dict.fromkeys(_SUBMODULES, ""),
+        "__version__": "version",
+        "backends": "ops.backends",
+        "evaluate": "evaluation",
+        "train": "training.memory",
+    },
+)

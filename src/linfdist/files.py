@@ -15,11 +15,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load, save_file
-from torch import Tensor
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 HEADER = "linfdist"
 MOST_BYTES = 8 * 2**20  # of JSON that is read in one piece
@@ -80,8 +81,10 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         unfinished.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
-def save_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
+def save_tensors(path: Path, tensors: Mapping[str, "Tensor"], header: Mapping[str, Any]) -> None:
     """Save tensors and a JSON header in one file, whole or not at all."""
+    from safetensors.torch import save_file  # with torch, which not every command needs
+
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     with replacing(path) as unfinished:
         save_file(contiguous, unfinished, metadata={HEADER: json.dumps(dict(header))})
@@ -132,7 +135,7 @@ def _is_alive(process: str) -> bool:
     return True
 
 
-def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def load_tensors(path: Path) -> tuple[dict[str, "Tensor"], dict[str, Any]]:
     """Read what `save_tensors` has written; anything else is refused with the reason."""
     with _opened(path) as file:
         header = _header(file.metadata() or {}, path)
@@ -157,8 +160,10 @@ def read_regular(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def tensors_in(content: bytes, path: Path) -> dict[str, Tensor]:
+def tensors_in(content: bytes, path: Path) -> dict[str, "Tensor"]:
     """Return the tensors of a safetensors file that was read from `path`; ValueError if it is no such file."""
+    from safetensors.torch import load
+
     try:
         return load(content)
     except (SafetensorError, KeyError) as error:

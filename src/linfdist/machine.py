@@ -4,13 +4,13 @@ import os
 import platform
 import subprocess
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
 
 from .errors import LinfdistError
 from .ops.backends import BACKENDS, backends, forced_backend, native, triton
+from .version import __version__
 
 AUTO = "auto"
 CPU = torch.device("cpu")
@@ -151,7 +151,7 @@ def describe_machine() -> Machine:
         system=f"{platform.system()} {platform.machine()}",
         python=platform.python_version(),
         torch=torch.__version__,
-        linfdist=_version(),
+        linfdist=__version__,
         commit=_commit(),
         backend=backend_in_use(),
         overrides=overrides(),
@@ -255,13 +255,6 @@ def _gpu(device: torch.device) -> Gpu:
 
 def _listing() -> str:
     return ", ".join(["cpu", *(str(gpu.device) for gpu in gpus())])
-
-
-def _version() -> str:
-    try:
-        return version("linfdist")
-    except PackageNotFoundError:  # a source tree that was never installed
-        return "0+unknown"
 
 
 def _commit() -> str:

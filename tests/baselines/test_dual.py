@@ -13,7 +13,7 @@ from linfdist.bounds import LinearBounds
 from linfdist.bounds.forms import Forms
 from linfdist.bounds.interval import ball, boxes, nonlinear
 from linfdist.bounds.training import Bounds
-from linfdist.certificates.proofs import contained
+from linfdist.certificates.methods import contained
 from linfdist.nn import Box
 
 from .nets import cnn, inside, mlp, pixels, trained

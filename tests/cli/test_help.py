@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 import linfdist as ld
 from linfdist.cli import app
 from linfdist.cli.options import _complete_model, _complete_recipe
+from tests.ops.processes import python
 
 
 def commands(command, *path):
@@ -92,3 +93,47 @@ def test_what_shells_complete(tmp_path, monkeypatch):
     assert _complete_model("mi") == ["mine"]
     assert _complete_model(f"{tmp_path}/m") == [f"{tmp_path}/mine"]
     assert _complete_recipe("mnist-q") == ["mnist-quick"]
+
+
+WITHOUT_TORCH = [
+    *(f"{' '.join(verb)} --help" for verb in VERBS),
+    "--help",
+    "--version",
+    "data list",
+    "info --short",
+    "recipes list",
+    "recipes show mnist-quick",
+    "zoo list",
+    "zoo show mnist-0.3",
+    "certify --no-such-option",
+]
+
+
+def test_what_computes_nothing_does_without_torch():
+    """All in one process: nothing of torch or NumPy may be left behind."""
+    program = (
+        "import sys\n"
+        "from typer.testing import CliRunner\n"
+        "from linfdist.cli import app\n"
+        "from linfdist.cli.options import _complete_model, _complete_recipe\n"
+        "assert _complete_model('mnist') and _complete_recipe('mnist')\n"
+        f"for command in {WITHOUT_TORCH!r}:\n"
+        "    result = CliRunner().invoke(app, command.split(), prog_name='linfdist')\n"
+        "    assert result.exit_code == (2 if 'no-such' in command else 0), (command, result.output)\n"
+        "    assert not {'torch', 'numpy'} & set(sys.modules), command\n"
+    )
+    run = python("-c", program)
+    assert run.returncode == 0, run.stderr
+
+
+def test_completion_in_a_shell_does_without_torch():
+    asked = {"_LINFDIST_COMPLETE": "complete_bash", "COMP_WORDS": "linfdist certify mnist-0.3", "COMP_CWORD": "2"}
+    program = (
+        "import atexit, sys\n"
+        "from linfdist.cli import main\n"
+        "atexit.register(lambda: print('torch' in sys.modules, file=sys.stderr))\n"
+        "main()\n"
+    )
+    run = python("-c", program, **asked)
+    assert "mnist-0.3-mlp" in run.stdout.split(), run.stderr
+    assert run.stderr.strip() == "False"

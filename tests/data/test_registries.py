@@ -7,7 +7,7 @@ import torch
 
 import linfdist.data as data
 from linfdist.data import catalogue, tinyimagenet
-from linfdist.data.base import Builtin, Source, Unavailable
+from linfdist.data.builtin import Builtin, Source, Unavailable
 
 from ..ops.processes import ROOT
 

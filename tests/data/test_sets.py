@@ -13,7 +13,7 @@ from PIL import Image
 
 import linfdist.data as data
 from linfdist.data import catalogue, cifar10, fashion, mnist, tinyimagenet
-from linfdist.data.base import Builtin, Corrupt, Info, Source, Unavailable
+from linfdist.data.builtin import Builtin, Corrupt, Info, Source, Unavailable
 
 from ..ops.processes import ROOT
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from linfdist.data import mnist, sources
-from linfdist.data.base import Corrupt, Unavailable
+from linfdist.data.builtin import Corrupt, Unavailable
 
 
 def tarball(path: Path, *members: tuple[tarfile.TarInfo | str, bytes]) -> Path:

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import linfdist.data as data
 from linfdist.cli import app
 from linfdist.data import catalogue, store
-from linfdist.data.base import Builtin, Content, Corrupt, Info, Source
+from linfdist.data.builtin import Builtin, Content, Corrupt, Info, Source
 
 SMALL = Info("small", "Small", (1, 2, 3), 3, 5, 4, (0.5,), 0.25)
 
@@ -157,9 +157,9 @@ def test_a_stored_set_needs_no_writing(tmp_path, calls, monkeypatch):
 SCRIPT = """
 import os, sys, time
 from pathlib import Path
-import torch
+import safetensors.torch, torch
 from linfdist.data import catalogue, store
-from linfdist.data.base import Builtin, Source
+from linfdist.data.builtin import Builtin, Source
 from tests.data.test_store import SMALL, small
 
 root, stop = Path(sys.argv[1]), sys.argv[2]
@@ -177,7 +177,7 @@ def read(work):
     time.sleep(0.5)
     return small()
 
-save, replace = store.save_file, os.replace
+save, replace = safetensors.torch.save_file, os.replace
 
 def save_file(tensors, path, metadata):
     save(tensors, path, metadata)
@@ -189,7 +189,7 @@ def rename(source, target):
     replace(source, target)
     halt("rename")
 
-store.save_file, store.os.replace = save_file, rename
+safetensors.torch.save_file, store.os.replace = save_file, rename
 catalogue._BUILTIN["small"] = Builtin(SMALL, lambda root: None, (Source("memory", read),), "")
 print(catalogue.load("small", "train", root).images.sum().item(), flush=True)
 """

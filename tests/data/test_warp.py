@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from linfdist import recipes
-from linfdist.data.augment import Warp
+from linfdist.data.augmentation import Warp
 from linfdist.training.batches import WARPS, Batches, _generator
 from linfdist.training.distributed import Workers
 

@@ -79,7 +79,7 @@ import numpy as np
 
 from linfdist import data, recipes
 from linfdist.data import store
-from linfdist.data.base import Content
+from linfdist.data.builtin import Content
 from linfdist.evaluation.settings import checksum, first_images
 from linfdist.training import Trainer
 

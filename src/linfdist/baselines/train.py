@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..data.augment import Augment, augment
+from ..data.augmentation import Augment, augment
 from ..data.samples import as_pixels
 from ..models import PixelNet
 from ..training import Diverged

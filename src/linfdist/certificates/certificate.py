@@ -18,7 +18,8 @@ from ..machine import CPU, choose_device
 from ..models import Network, as_network
 from ..models.base import Proves
 from .checks import copy_of, on_device, tensors_of
-from .proofs import check_method, prover_of
+from .methods import check_method
+from .proofs import prover_of
 
 COLUMNS = ("prediction", "radius", "certified", "margin_radius")  # the tensors of a certificate
 Samples = Tensor | NDArray[Any]

@@ -1,17 +1,15 @@
-"""How predictions of float networks are proved: the kinds of proof, the methods made of them, and what runs these."""
+"""How predictions of float networks are proved: the kinds of proof, and what runs the methods made of them."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from itertools import groupby
 from typing import NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor
 
-from ..bounds import LinearBounds, ZonotopeBounds, box_prover
+from ..bounds import box_prover
 from ..bounds.interval import ProvesBoxes, ball
 from ..data.samples import check_labels
 from ..eps import round_down, round_up
@@ -20,6 +18,7 @@ from ..models.base import Columns, Proves, cache_lists, flush_error, rounding_er
 from ..nn import Box, Contract
 from ..nn.base import DOWN, FLUSHED, UP
 from .checks import check_device, check_eps, check_images, check_network, check_process
+from .methods import METHODS, MakesProof
 
 
 class Proof(ABC):
@@ -197,77 +196,13 @@ class MilpProof(Proof):
         return (radius > 0) & (radius >= largest_of(eps).clamp(max=1.0))  # a radius of 1 holds all images
 
 
-# --- methods --------------------------------------------------------------------------------------
-
-
-MakesProof = Callable[[PixelNet, Tensor, Tensor, float], Proof]  # of network, x, prediction, tolerance
-
-
-@dataclass(frozen=True)
-class Method:
-    """A method of proof for float networks. Every method tries the margin first; no method proves less.
-
-    summary: one line for the command line. after_box: what is tried after the box, in this order; it is called once for
-    a network, and computes what depends on the network alone; None for a method that does without the box. contains:
-    other methods, besides margin and box, whose proofs it tries as well. costly: `evaluate` may spare it where quick
-    proofs suffice. data_sets: whether it is fast enough for a data set. per_pixel: whether eps may be a tensor.
-    """
-
-    summary: str
-    after_box: Callable[[PixelNet], list[MakesProof]] | None
-    contains: tuple[str, ...] = ()
-    costly: bool = True
-    data_sets: bool = True
-    per_pixel: bool = True
-
-
-def _margins(*bounds: MarginBounds) -> list[MakesProof]:
+def by_margins(*bounds: MarginBounds) -> list[MakesProof]:
     """Return proofs by lower bounds of margins, which are tried in turn."""
 
     def by(each: MarginBounds) -> MakesProof:
         return lambda network, x, prediction, tolerance: MarginProof(network, x, prediction, each, tolerance)
 
     return [by(each) for each in bounds]
-
-
-def _milp(network: PixelNet) -> list[MakesProof]:
-    if network.readout.lipschitz is None:
-        raise TypeError(f"method 'milp' is for networks of distances only, not for {type(network).__name__}")
-    return [MilpProof]
-
-
-_LINEAR = "tighter, ReLU networks only"
-METHODS: dict[str, Method] = {
-    "margin": Method("fastest", None, costly=False, per_pixel=False),
-    "box": Method("never weaker", lambda network: [], costly=False),
-    "crown-ibp": Method(_LINEAR, lambda network: _margins(LinearBounds(network, False))),
-    "crown": Method(
-        _LINEAR, lambda network: _margins(LinearBounds(network, False), LinearBounds(network, True)), ("crown-ibp",)
-    ),
-    "fast-lin": Method(_LINEAR, lambda network: _margins(LinearBounds(network, True, parallel=True))),
-    "zonotope": Method(_LINEAR, lambda network: _margins(ZonotopeBounds(network))),
-    "milp": Method("exact, tiny plain networks only", _milp, data_sets=False, per_pixel=False),
-}
-
-
-def check_method(name: str, known: Sequence[str] = tuple(METHODS)) -> Method:
-    """Return the method of a name; ValueError lists the names that are known."""
-    if name not in known:
-        raise ValueError(f"method = {name!r}: must be one of {', '.join(known)}")
-    return METHODS[name]
-
-
-def contained(name: str) -> set[str]:
-    """Return the names of the methods whose proofs a method tries as well."""
-    method = METHODS[name]
-    before = {"margin", "box"} if method.after_box is not None else set[str]()
-    return {*before, *method.contains} - {name}
-
-
-def methods_in_words() -> str:
-    """Say in one line what each method is for."""
-    grouped = groupby(METHODS, key=lambda name: METHODS[name].summary)
-    return "; ".join(f"{', '.join(names)}: {summary}" for summary, names in grouped) + "."
 
 
 # --- running a method -----------------------------------------------------------------------------

@@ -1,21 +1,18 @@
 """`linfdist bench`: measure how fast the engine is on this machine."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import torch
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from linfdist.bench import BenchSettings, run
-from linfdist.bench import device as bench_device
-from linfdist.bench.report import terminal
 from linfdist.files import check_writable
-from linfdist.machine import CPU, backend_in_use, usable_cores
 
 from .boundary import checking, say
 from .options import chosen_device
+
+if TYPE_CHECKING:
+    import torch
 
 
 def bench(
@@ -37,6 +34,12 @@ def bench(
 
     Example: linfdist bench --quick --json speed.json
     """
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from linfdist.bench import BenchSettings, run
+    from linfdist.bench.report import terminal
+    from linfdist.machine import CPU, backend_in_use, usable_cores
+
     where = CPU if device == "cpu" else chosen_device(device)
     with checking("--threads"):
         chosen = min(2, usable_cores()) if threads is None else threads
@@ -60,7 +63,9 @@ def bench(
         say(f"wrote {json}", error=True)
 
 
-def _on_gpu(device: torch.device, json: Path | None, quick: bool) -> None:
+def _on_gpu(device: "torch.device", json: Path | None, quick: bool) -> None:
+    from linfdist.bench import device as bench_device
+
     report = bench_device.measure(device, turns=5 if quick else 20)
     Console().print(bench_device.terminal(report))
     if json:

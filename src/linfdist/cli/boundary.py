@@ -15,8 +15,6 @@ from rich.console import Console
 from typer.core import TyperCommand, TyperGroup
 
 from linfdist.errors import LinfdistError
-from linfdist.machine import backend_in_use
-from linfdist.training.distributed import LostWorker, is_first
 
 INTERRUPTED = 130
 MISUSED = 2
@@ -30,7 +28,7 @@ _RESUME = {  # what to do after Ctrl-C, by verb, where it is not what the librar
 
 def say(text: str, error: bool = False) -> None:
     """Print plain text: no markup, no colours, no wrapping."""
-    Console(stderr=error).print(text, markup=False, highlight=False, soft_wrap=True)
+    Console(stderr=error).print(text, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
 
 def fail(text: str, code: int = 1, topic: str | None = None) -> typer.Exit:
@@ -51,6 +49,11 @@ def checking(parameter: str) -> Iterator[None]:
         yield
     except (OSError, ValueError) as error:
         raise typer.BadParameter(explain(error), param_hint=parameter) from error
+
+
+def is_first() -> bool:
+    """Return whether this process speaks to the user, of those that `torchrun` has started."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 def explain(error: BaseException) -> str:
@@ -115,8 +118,7 @@ class Verbs(VerbGroup):
         except (LinfdistError, ImportError, MemoryError, OSError, TypeError, ValueError) as error:
             if isinstance(error, OSError) and error.errno == errno.EPIPE:
                 raise  # whoever was reading the output has left
-            topic = type(error).__name__ if isinstance(error, LostWorker) else None  # its text names a connection
-            raise fail(f"error: {explain(error)}", topic=topic) from None
+            raise fail(f"error: {explain(error)}", topic=getattr(error, "topic", None)) from None
         except RuntimeError as error:
             if (known := _cause(error)) is None:
                 raise
@@ -135,6 +137,8 @@ def _cause(error: RuntimeError) -> str | None:
     """Tell a RuntimeError that the machine or the environment has caused from a bug."""
     if "DefaultCPUAllocator" in str(error):
         return explain(MemoryError())
+    from linfdist.machine import backend_in_use
+
     try:
         backend_in_use()
     except RuntimeError as refusal:

@@ -4,25 +4,22 @@ import json
 from collections.abc import Iterable
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from linfdist import data
-from linfdist import exact as frozen
-from linfdist.certificates import METHODS
-from linfdist.certificates.images import CertifiedImage, certify_files
-from linfdist.certificates.proofs import methods_in_words
+from linfdist.certificates.methods import METHODS, methods_in_words
 from linfdist.eps import down
-from linfdist.exact.certificate import certificates_of_files
 from linfdist.files import check_apart, check_writable, write_atomically
-from linfdist.machine import AUTO
 
 from .boundary import say
-from .options import DataDir, DeviceName, ModelPath, open_model
+from .options import AUTO, DataDir, DeviceName, ModelPath, open_model
+
+if TYPE_CHECKING:
+    from linfdist.certificates.images import CertifiedImage
 
 OUTPUT = Path("-")
 
@@ -59,6 +56,9 @@ def certify(
 
     Example: linfdist certify mnist-0.3 seven.png --eps 0.3
     """
+    from linfdist import data
+    from linfdist.certificates.images import certify_files
+
     files = data.image_files(images)
     if json_file is not None and json_file != OUTPUT:
         check_writable(json_file)
@@ -66,6 +66,9 @@ def certify(
     if exact:
         if eps is not None:
             raise ValueError("--eps: not with --exact, where a certificate states the largest radius that is proved")
+        from linfdist import exact as frozen
+        from linfdist.exact.certificate import certificates_of_files
+
         proofs = certificates_of_files(frozen.load(model), files, method)
         _write((proof.json() for proof in proofs), json_file or OUTPUT)
         return
@@ -97,7 +100,7 @@ def _write(rows: Iterable[dict[str, Any]], file: Path) -> None:
         say(f"written: {file}")
 
 
-def _table(certified: list[CertifiedImage], eps: str | None) -> Table:
+def _table(certified: "list[CertifiedImage]", eps: str | None) -> Table:
     table = Table()
     table.add_column("image", overflow="fold")
     table.add_column("class")

@@ -1,23 +1,21 @@
 """`linfdist compare`: all methods side by side, with the same training time for each."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from linfdist.files import write_atomically
-from linfdist.report.charts import compared_chart
 from linfdist.runs.folder import ROWS
-from linfdist.tables.compare import run
-from linfdist.tables.contenders import chosen
-from linfdist.tables.layout import Panel, accuracy_table, cost_table, panels, stated
-from linfdist.tables.rows import read_compare_rows
 from linfdist.tables.rules import DATA, TRIALS, TRIALS_SHARE, Rules, parse_budget
 
 from .boundary import checking, say
 from .options import DataDir
 from .reproduce import show
+
+if TYPE_CHECKING:
+    from linfdist.tables.layout import Panel
 
 
 def compare(
@@ -50,6 +48,11 @@ def compare(
 
     Example: linfdist compare --data mnist --budget 20m --methods dist,ibp,crown-ibp
     """
+    from linfdist.tables.compare import run
+    from linfdist.tables.contenders import chosen
+    from linfdist.tables.layout import accuracy_table, cost_table, panels, stated
+    from linfdist.tables.rows import read_compare_rows
+
     with checking("--budget"):
         seconds = parse_budget(budget)
     with checking("--data" if data not in DATA else "--trials, --seed or --limit"):
@@ -66,8 +69,10 @@ def compare(
     _draw(next(panel for panel in panels(everything) if rows[0] in panel.rows), out / rules.name)
 
 
-def _draw(panel: Panel, folder: Path) -> None:
+def _draw(panel: "Panel", folder: Path) -> None:
     """Draw the picture, for white and for dark pages; say what is missing if that cannot be done."""
+    from linfdist.report.charts import compared_chart
+
     try:
         drawn = compared_chart([panel])
     except ImportError as error:

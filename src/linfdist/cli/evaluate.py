@@ -1,23 +1,22 @@
 """`linfdist evaluate`: measure clean, attacked and certified accuracy, one row per image."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from linfdist import data
 from linfdist.attacks import ATTACKS
 from linfdist.eps import down, nearest, parse_eps, share, up
-from linfdist.evaluation import BATCH, Evaluation, Shard, for_data_sets, parse_attacks
-from linfdist.evaluation import evaluate as run
-from linfdist.machine import AUTO
-from linfdist.training.distributed import is_first
+from linfdist.evaluation import BATCH, Shard, for_data_sets, parse_attacks
 
-from .boundary import say
-from .options import DataDir, DeviceName, ModelPath, open_model
+from .boundary import is_first, say
+from .options import AUTO, DataDir, DeviceName, ModelPath, open_model
+
+if TYPE_CHECKING:
+    from linfdist.evaluation import Evaluation
 
 
 def evaluate(
@@ -62,6 +61,9 @@ def evaluate(
 
     Example: linfdist evaluate mnist-0.3 --attack pgd,strong --limit 1000
     """
+    from linfdist import data
+    from linfdist.evaluation import evaluate as run
+
     attacks = parse_attacks(attack or [])
     part = Shard.parse(shard) if shard is not None else Shard.of_this_process()
     opened = open_model(model, device)
@@ -78,7 +80,7 @@ def evaluate(
     _show(result, target)
 
 
-def _show(result: Evaluation, target: Path) -> None:
+def _show(result: "Evaluation", target: Path) -> None:
     summary = result.summary
     if "shard" in summary:
         others = f"not yet: {', '.join(result.waiting)}" if result.waiting else "another process has merged the shards"

@@ -2,23 +2,22 @@
 
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from linfdist import data, exact
-from linfdist.data import DataError, Dataset
 from linfdist.eps import down, nearest, parse_eps, percent, up
-from linfdist.exact import FrozenNet
-from linfdist.exact.freeze import Comparison, with_accuracy
-from linfdist.export.html import to_html
 from linfdist.files import check_apart, check_writable
 
 from .boundary import say
 from .options import DataDir, Model, ModelPath, open_model
+
+if TYPE_CHECKING:
+    from linfdist.data import Dataset
+    from linfdist.exact import FrozenNet
+    from linfdist.exact.freeze import Comparison
 
 
 class Format(str, Enum):
@@ -102,6 +101,8 @@ def export(
             raise ValueError(f"{path} is exact already")
         frozen, compared = _freeze(model, k, domain, dataset, eps, limit, data_dir, page=form is Format.html)
         if form is Format.exact:
+            from linfdist import exact
+
             exact.save(frozen, target)
         elif form is Format.html:
             write_page(model, frozen, target, dataset, eps, data_dir)
@@ -130,11 +131,14 @@ def _freeze(
     limit: int | None,
     data_dir: Path | None,
     page: bool,
-) -> tuple[exact.FrozenNet, tuple[str, Comparison] | None]:
+) -> "tuple[FrozenNet, tuple[str, Comparison] | None]":
     """Freeze the network and, if there is a data set, compare it with the float one; the comparison has a title.
 
     page: it is for a page, which can do without a comparison, and has a use for data and eps of its own.
     """
+    from linfdist import data, exact
+    from linfdist.exact.freeze import with_accuracy
+
     network: Any = model.network  # of which kind, `freeze` checks
     if network.exact:
         others = {} if page else {"data": dataset, "eps": eps}
@@ -161,14 +165,14 @@ def _freeze(
     return frozen, (f"{name} test, {compared.n:,} images, eps = {radius}, {how}", compared)
 
 
-def _show(frozen: exact.FrozenNet, compared: tuple[str, Comparison] | None, model: Model, file: Path | None) -> None:
+def _show(frozen: "FrozenNet", compared: "tuple[str, Comparison] | None", model: Model, file: Path | None) -> None:
     """Show what freezing did. Bounds are rounded up, what is proved is cut off after two digits."""
     console, facts = Console(), frozen.facts
     distance = f"at most {up(facts['distance'], 6)}"
     if frozen.head is None:
         distance += f" pixels ({up(255 * facts['distance'], 3)} levels)"
     stem = _stem(frozen)
-    types = ", ".join("int16" if layer.weight.dtype == torch.int16 else "int32" for layer in frozen.layers)
+    types = ", ".join("int16" if layer.weight.dtype.itemsize == 2 else "int32" for layer in frozen.layers)
     if frozen.count > 1:
         types += f", and sums of the {frozen.count} neurons of each class"
     if frozen.head is not None:
@@ -204,7 +208,7 @@ def _show(frozen: exact.FrozenNet, compared: tuple[str, Comparison] | None, mode
     console.print(table)
 
 
-def _stem(frozen: exact.FrozenNet) -> str:
+def _stem(frozen: "FrozenNet") -> str:
     """Describe what is done to the pixels before the first layer."""
     done = [] if frozen.stem.crop is None else [f"cropped to {frozen.stem.crop} x {frozen.stem.crop}"]
     if frozen.stem.clip is not None:
@@ -220,12 +224,14 @@ def _share(total: int, kept: int) -> str:
 
 
 def write_page(
-    model: Model, frozen: FrozenNet, target: Path, dataset: str | None, eps: str | None, data_dir: Path | None
+    model: Model, frozen: "FrozenNet", target: Path, dataset: str | None, eps: str | None, data_dir: Path | None
 ) -> None:
     """Write the page of a frozen network; what it does without, for want of data, is said.
 
     An exact network goes onto the page as its file is, byte for byte.
     """
+    from linfdist.export.html import to_html
+
     test = _test_images(model, frozen, dataset, data_dir)
     content = model.file.read_bytes() if model.network.exact else frozen
     folder = model.folder.parent if model.folder.name == "exact" else model.folder
@@ -233,8 +239,10 @@ def write_page(
     to_html(content, target, name, None if test is None else test.classes, test, eps or _radius(model, frozen))
 
 
-def _test_images(model: Model, frozen: FrozenNet, dataset: str | None, data_dir: Path | None) -> Dataset | None:
+def _test_images(model: Model, frozen: "FrozenNet", dataset: str | None, data_dir: Path | None) -> "Dataset | None":
     """Load the test images given, else those of the recipe, else those that the network was measured on."""
+    from linfdist import data
+
     measured = _measured(frozen, "data")  # of a file that anybody may have written: a name is looked up, a path is not
     name = dataset or (model.recipe.data if model.recipe else measured if measured in data.NAMES else None)
     if name is None:
@@ -242,7 +250,7 @@ def _test_images(model: Model, frozen: FrozenNet, dataset: str | None, data_dir:
         return None
     try:
         test = data.load(name, "test", data_dir)
-    except DataError as error:
+    except data.DataError as error:
         if dataset is not None:
             raise
         say(f"no test images on the page: {error}")
@@ -255,7 +263,7 @@ def _test_images(model: Model, frozen: FrozenNet, dataset: str | None, data_dir:
     return test
 
 
-def _radius(model: Model, frozen: FrozenNet) -> str | None:
+def _radius(model: Model, frozen: "FrozenNet") -> str | None:
     """Find the radius of the recipe, else the one that the network was measured at."""
     if model.recipe is not None:
         return model.recipe.eps
@@ -267,7 +275,7 @@ def _radius(model: Model, frozen: FrozenNet) -> str | None:
     return measured
 
 
-def _measured(frozen: FrozenNet, key: str) -> str | None:
+def _measured(frozen: "FrozenNet", key: str) -> str | None:
     accuracy = frozen.facts.get("accuracy")
     found = accuracy.get(key) if isinstance(accuracy, dict) else None
     return found if isinstance(found, str) else None

@@ -1,21 +1,39 @@
 """`linfdist info`: show what can run here."""
 
-import torch
+from importlib.metadata import version
+from platform import machine as processor
+from platform import python_version, system
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 import linfdist as ld
-from linfdist import machine
-from linfdist.certificates.checks import PROVED
-from linfdist.machine import OVERRIDES, backend_in_use, in_words, overrides
+
+from .boundary import say
+
+if TYPE_CHECKING:
+    from linfdist.machine import Gpu
 
 
-def info() -> None:
+def info(
+    short: Annotated[bool, typer.Option("--short", help="Versions and system alone, on one line, at once.")] = False,
+) -> None:
     """Show the versions, the CPU, the GPUs, and every backend: whether it can run, and why not.
 
     Example: linfdist info
     """
+    if short:
+        system_name = f"{system()} {processor()}"
+        say(f"linfdist {ld.__version__}, torch {version('torch')}, Python {python_version()}, {system_name}")
+        return
+    import torch  # it takes its time
+
+    from linfdist import machine
+    from linfdist.machine import OVERRIDES, in_words, overrides
+
     console = Console()
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="bold")
@@ -47,10 +65,14 @@ def info() -> None:
 
 def _gpus() -> list[tuple[str, str]]:
     """Say of every GPU what it is, and which backend computes there or what is missing; why there is none else."""
+    from linfdist import machine
+
     return [(str(gpu.device), _gpu(gpu)) for gpu in machine.gpus()] or [("GPU", f"none: {machine.why_none()}")]
 
 
-def _gpu(gpu: machine.Gpu) -> str:
+def _gpu(gpu: "Gpu") -> str:
+    from linfdist.certificates.checks import PROVED
+
     facts = [gpu.name, gpu.architecture, f"{gpu.memory / 2**30:.1f} GiB" if gpu.memory else ""]
     slow = f"only the slow reference backend ({'; '.join(gpu.missing)})"
     proofs = "" if gpu.device.type in PROVED else "; certificates need float64: certify on the CPU (--device cpu)"
@@ -58,6 +80,8 @@ def _gpu(gpu: machine.Gpu) -> str:
 
 
 def _in_use() -> str:
+    from linfdist.machine import backend_in_use
+
     try:
         return escape(backend_in_use())
     except RuntimeError as error:

@@ -2,20 +2,22 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import torch
 import typer
 
-from linfdist import machine, recipes
-from linfdist.certificates import on_device
-from linfdist.machine import AUTO
-from linfdist.models import Network, load, zoo
-from linfdist.recipes import Recipe
+from linfdist.models import zoo
 from linfdist.runs.folder import CHECKPOINT, METRICS, MODEL, RECIPE
-from linfdist.training.distributed import is_first
 
-from .boundary import checking, say
+from .boundary import checking, is_first, say
+
+if TYPE_CHECKING:  # help and completion do without torch, and most without pydantic
+    import torch
+
+    from linfdist.models import Network
+    from linfdist.recipes import Recipe
+
+AUTO = "auto"  # that of `machine`
 
 
 def _complete_model(incomplete: str) -> list[str]:
@@ -26,11 +28,15 @@ def _complete_model(incomplete: str) -> list[str]:
 
 
 def _complete_recipe(incomplete: str) -> list[str]:
+    from linfdist import recipes
+
     return [each for each in recipes.names() if each.startswith(incomplete)]
 
 
-def chosen_device(name: str) -> torch.device:
+def chosen_device(name: str) -> "torch.device":
     """Find the device of that name, and say which it is, on stderr, if there was a choice; one process speaks."""
+    from linfdist import machine
+
     with checking("--device"):
         device = machine.choose_device(name)
     if is_first() and (device.type != "cpu" or machine.gpus()):
@@ -38,9 +44,11 @@ def chosen_device(name: str) -> torch.device:
     return device
 
 
-def _unused(name: str, device: torch.device) -> str:
+def _unused(name: str, device: "torch.device") -> str:
     """Say why a GPU that is here was not chosen."""
-    if name != machine.AUTO or device.type != "cpu" or not (there := machine.gpus()):
+    from linfdist import machine
+
+    if name != AUTO or device.type != "cpu" or not (there := machine.gpus()):
         return ""
     return f"; not used: {there[0].device} ({there[0].name}), because {'; '.join(there[0].missing)}"
 
@@ -92,10 +100,10 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="Print one line per epoch, 
 class Model:
     """A network, float or exact, the file it comes from, the folder for results, and the recipe, if there is one."""
 
-    network: Network
+    network: "Network"
     file: Path
     folder: Path
-    recipe: Recipe | None
+    recipe: "Recipe | None"
 
     def check_not_overwritten(self, target: Path) -> None:
         """Raise ValueError if writing to `target` would destroy the network or the run that it comes from."""
@@ -127,6 +135,10 @@ def open_model(path: Path, device: str = "cpu") -> Model:
     Results of an exact network go to a folder of its own beside its file, which has the file's name without its
     ending, or with another one if that is the folder of a run. OSError or ValueError says what is wrong.
     """
+    from linfdist import recipes
+    from linfdist.certificates import on_device
+    from linfdist.models import load
+
     network = load(path)
     if network.exact and device not in ("cpu", AUTO):
         raise ValueError(f"--device {device}: {path} is an exact network, which computes on the CPU")
@@ -134,7 +146,7 @@ def open_model(path: Path, device: str = "cpu") -> Model:
         network = on_device(network, chosen_device(device))
     if not path.exists():
         name = str(path)
-        return Model(network, zoo.find(path), Path("runs") / name, Recipe.model_validate(zoo.card(name).recipe))
+        return Model(network, zoo.find(path), Path("runs") / name, recipes.Recipe.model_validate(zoo.card(name).recipe))
     folder = path if path.is_dir() else path.parent
     recipe_file = folder / RECIPE
     recipe = recipes.load(recipe_file) if recipe_file.exists() else None

@@ -1,16 +1,18 @@
 """`linfdist recipes`: list and show the recipes that come with the package."""
 
+from typing import TYPE_CHECKING
+
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
-from rich.syntax import Syntax
 from rich.table import Table
-
-from linfdist import data, recipes
 
 from .boundary import Verb, VerbGroup, checking
 from .options import Changes, RecipeName
+
+if TYPE_CHECKING:
+    from linfdist.recipes import Recipe
 
 app = typer.Typer(
     cls=VerbGroup, help="Show the recipes: one per published run, and laptop-size ones.", no_args_is_help=True
@@ -25,6 +27,8 @@ def list_() -> None:
 
     Example: linfdist recipes list
     """
+    from linfdist import recipes
+
     console = Console()
     wide = console.width >= WIDE
     columns = ["recipe", "data", "eps", "network", "on two cores", *(["source"] if wide else [])]
@@ -38,8 +42,10 @@ def list_() -> None:
     console.print(table)
 
 
-def _time(recipe: recipes.Recipe) -> str:
+def _time(recipe: "Recipe") -> str:
     """Return how long a training takes, roughly: from what its dist layers compute."""
+    from linfdist import data
+
     info = data.info(recipe.data)
     channels, *sides = info.shape
     height, width = [recipe.crop or side for side in sides]
@@ -65,12 +71,16 @@ def show(
 
     Example: linfdist recipes show mnist-quick --set width=1024 > mine.toml
     """
+    from linfdist import recipes
+
     with checking("RECIPE"):
         recipe = recipes.load(name)
     with checking("--set"):
         recipe = recipes.override(recipe, settings or [])
     text, console = recipes.to_toml(recipe), Console()
     if console.is_terminal:
+        from rich.syntax import Syntax
+
         console.print(Syntax(text, "toml", background_color="default", word_wrap=True))
     else:
         typer.echo(text, nl=False)

@@ -1,23 +1,22 @@
 """`linfdist reproduce`: run a table of the paper here, and show it beside the published numbers."""
 
 from pathlib import Path
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from linfdist.machine import AUTO
-from linfdist.recipes import setting
 from linfdist.runs.folder import ROWS
-from linfdist.tables.layout import TextTable, paper_table
 from linfdist.tables.plan import SCALES, Scale, numbers
-from linfdist.tables.reproduce import Job, jobs, missing, run
-from linfdist.tables.rows import read_compare_rows, read_table_rows
 
 from .boundary import say
-from .options import DataDir, DeviceName, Quiet, chosen_device
+from .options import AUTO, DataDir, DeviceName, Quiet, chosen_device
+
+if TYPE_CHECKING:
+    from linfdist.tables.layout import TextTable
+    from linfdist.tables.reproduce import Job
 
 COMPARED = Path("results") / "compare.jsonl"
 TABLES = {f"table{number}": number for number in numbers()}
@@ -52,6 +51,10 @@ def reproduce(
 
     Example: linfdist reproduce table1 --scale laptop --dry-run
     """
+    from linfdist.tables.layout import paper_table
+    from linfdist.tables.reproduce import jobs, missing, run
+    from linfdist.tables.rows import read_compare_rows, read_table_rows
+
     if table not in TABLES:
         raise typer.BadParameter(f"{table!r} is not one of {', '.join(TABLES)}", param_hint="TABLE")
     if scale not in SCALES:
@@ -67,13 +70,15 @@ def reproduce(
     Console().print(show(paper_table(number, chosen, rows, read_compare_rows(peers))))
 
 
-def _announce(wanted: list[Job], left: list[Job]) -> None:
+def _announce(wanted: "list[Job]", left: "list[Job]") -> None:
+    from linfdist.recipes import setting
+
     for job in wanted:
         settings = " ".join(setting(key, value) for key, value in job.planned.settings.items())
         say(f"{'to run' if job in left else 'done  '}  {job.name}  {settings}".rstrip())
 
 
-def show(comparison: TextTable) -> Table:
+def show(comparison: "TextTable") -> Table:
     """Lay the comparison out for a terminal."""
     shown = Table(title=escape(comparison.title), box=None, padding=(0, 2, 0, 0))
     for k, heading in enumerate(comparison.headings):

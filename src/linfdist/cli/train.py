@@ -2,20 +2,17 @@
 
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from linfdist import recipes
-from linfdist.evaluation import watch
-from linfdist.machine import AUTO
-from linfdist.recipes.schema import PHASES
 from linfdist.runs.folder import MODEL, RECIPE
-from linfdist.training import train as run
-from linfdist.training.distributed import is_first
 
-from .boundary import checking, say
-from .options import Changes, DataDir, DeviceName, Quiet, RecipeName, chosen_device
+from .boundary import checking, is_first, say
+from .options import AUTO, Changes, DataDir, DeviceName, Quiet, RecipeName, chosen_device
+
+if TYPE_CHECKING:
+    from linfdist.recipes import Recipe
 
 
 def train(
@@ -36,6 +33,10 @@ def train(
 
     Example: linfdist train mnist-quick --set width=1024 --set epochs=100
     """
+    from linfdist import recipes
+    from linfdist.evaluation import watch
+    from linfdist.training import train as run
+
     with checking("RECIPE, --set"):
         recipe = recipes.load(name)
         folder = out or Path("runs") / recipe.name
@@ -57,8 +58,11 @@ def train(
         say(f"next: linfdist evaluate {shlex.quote(str(folder))}")
 
 
-def _resumed(recipe: recipes.Recipe, settings: list[str], folder: Path) -> recipes.Recipe:
+def _resumed(recipe: "Recipe", settings: list[str], folder: Path) -> "Recipe":
     """Return the recipe that the run in this folder was begun with; settings that differ from it will be refused."""
+    from linfdist import recipes
+    from linfdist.recipes.schema import PHASES
+
     given = recipes.override(recipe, settings)
     try:
         begun = recipes.load(str(folder / RECIPE))

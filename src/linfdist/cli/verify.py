@@ -5,12 +5,7 @@ from typing import Annotated
 
 import typer
 
-from linfdist.data import read_image
 from linfdist.errors import LinfdistError
-from linfdist.exact import proved as checker
-from linfdist.exact.certificate import read_certificate
-from linfdist.exact.twin import read, sha256_of
-from linfdist.exact.twin import verify as check
 
 from .boundary import explain, fail, say
 
@@ -29,6 +24,12 @@ def verify(
 
     Example: linfdist verify seven.json seven.png runs/mnist-0.3/exact.safetensors
     """
+    from linfdist.data import read_image
+    from linfdist.exact import proved as checker
+    from linfdist.exact.certificate import read_certificate
+    from linfdist.exact.twin import read, sha256_of
+    from linfdist.exact.twin import verify as check
+
     if proved:
         checker.find()
     try:

@@ -1,7 +1,7 @@
 """`linfdist zoo`: list and show the trained networks that come with the package."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -11,11 +11,11 @@ from rich.table import Table
 
 from linfdist.eps import down, nearest, up, written
 from linfdist.models.zoo import FILES, card, names
-from linfdist.models.zoo.cards import Card
-from linfdist.recipes import Recipe, command
-from linfdist.tables.layout import paper_certified
 
 from .boundary import Verb, VerbGroup, say
+
+if TYPE_CHECKING:
+    from linfdist.models.zoo.cards import Card
 
 app = typer.Typer(
     cls=VerbGroup, help="Trained networks, ready to load: what they are and what was measured.", no_args_is_help=True
@@ -29,6 +29,8 @@ def list_(folder: Folder = None) -> None:
 
     Example: linfdist zoo list
     """
+    from linfdist.tables.layout import paper_certified
+
     table = Table("name", "data", "eps", box=SIMPLE_HEAD)
     for heading in ("clean", "certified", "paper", "MB"):
         table.add_column(heading, justify="right")
@@ -71,7 +73,7 @@ def show(
     Console().print(table)
 
 
-def _lines(each: Card) -> dict[str, str]:
+def _lines(each: "Card") -> dict[str, str]:
     """List what a card says. What is proved is never rounded up, what survives attacks never down."""
     recipe = each.recipe
     return {
@@ -94,6 +96,8 @@ def _lines(each: Card) -> dict[str, str]:
 
 
 def _again(recipe: dict[str, Any]) -> str:
+    from linfdist.recipes import Recipe, command
+
     try:
         return command(Recipe.model_validate(recipe))
     except ValueError:  # a recipe of another version, or of somebody's own

@@ -1,12 +1,18 @@
 """The data sets by name: loading and fetching them, and their constants."""
 
+from __future__ import annotations
+
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from . import cifar10, digits, fashion, folder, mnist, store, tinyimagenet
-from .base import SPLITS, Builtin, Content, DataError, Dataset, Info
+from . import cifar10, digits, fashion, mnist, store, tinyimagenet
+from .builtin import SPLITS, Builtin, Content, DataError, Info
 from .sources import DISK_FULL
+
+if TYPE_CHECKING:
+    from .base import Dataset
 
 _BUILTIN: dict[str, Builtin] = {
     builtin.info.name: builtin
@@ -43,6 +49,8 @@ def load(
         raise ValueError(f"split must be one of {', '.join(SPLITS)}, got {split!r}")
     builtin = _BUILTIN.get(os.fspath(name))
     if builtin is None:
+        from . import folder  # with torch
+
         return folder.load(_folder(name), split, resize)
     if resize is not None:
         raise DataError(f"resize = {resize}: all images of {builtin.info.name} have one size; it is for folders")
@@ -85,7 +93,11 @@ def fetch(name: str, data_dir: str | os.PathLike[str] | None = None) -> Fetched:
 def info(name: str | os.PathLike[str], resize: int | None = None) -> Info:
     """Give the constants of a data set; those of a folder of images are computed from its training images."""
     builtin = _BUILTIN.get(os.fspath(name))
-    return builtin.info if builtin else folder.info(_folder(name), resize)
+    if builtin is not None:
+        return builtin.info
+    from . import folder  # with torch
+
+    return folder.info(_folder(name), resize)
 
 
 def stored_classes(name: str, data_dir: str | os.PathLike[str] | None = None) -> tuple[str, ...] | None:

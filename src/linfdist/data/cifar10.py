@@ -5,10 +5,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
-from PIL import Image, UnidentifiedImageError
-
-from .base import Builtin, Content, Corrupt, Info, Source
+from .builtin import Builtin, Content, Corrupt, Info, Source
 from .sources import check_md5, download, npm_tarball, progress, read_members
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -36,6 +33,8 @@ _PUBLIC_LIMIT = 200_000_000
 
 def content(files: Mapping[str, bytes], where: str) -> Content:
     """Verify the six files and read their arrays."""
+    import numpy as np
+
     for file, md5 in SUMS.items():
         check_md5(f"{where}: {file}", files[file], md5)
     splits = {}
@@ -48,6 +47,9 @@ def content(files: Mapping[str, bytes], where: str) -> Content:
 
 def encode(png: bytes, labels: list[int], where: str) -> bytes:
     """Turn a PNG that holds one image per row, as 1024 pixels, into the original binary file."""
+    import numpy as np
+    from PIL import Image, UnidentifiedImageError
+
     try:
         with Image.open(io.BytesIO(png), formats=["PNG"]) as sheet:
             if sheet.size != (1024, _BATCH):

@@ -3,9 +3,7 @@
 import hashlib
 from pathlib import Path
 
-import numpy as np
-
-from .base import Builtin, Content, Corrupt, Info, Source, Unavailable
+from .builtin import Builtin, Content, Corrupt, Info, Source, Unavailable
 
 CLASSES = tuple("0123456789")
 _TEST = 450  # the last ones, as the file orders them
@@ -13,6 +11,8 @@ _SHA256 = "87ff0c9e40dc7e2c0e34e7257799c2e3f3aec1a016363bb11cad869ec428a826"  # 
 
 
 def _bundled(work: Path) -> Content:
+    import numpy as np
+
     try:
         from sklearn.datasets import load_digits  # type: ignore[import-untyped]
     except ImportError as error:

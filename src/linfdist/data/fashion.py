@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from . import mnist
-from .base import Builtin, Content, Info, Source, Unavailable
+from .builtin import Builtin, Content, Info, Source, Unavailable
 from .sources import apt_tree
 
 CLASSES = (

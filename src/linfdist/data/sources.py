@@ -15,7 +15,6 @@ import stat
 import subprocess
 import sys
 import tarfile
-import urllib.request
 import zipfile
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -23,7 +22,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path, PurePosixPath
 
-from .base import Corrupt, Unavailable
+from .builtin import Corrupt, Unavailable
 
 _BLOCK = 1 << 20
 _TIMEOUT = 30  # seconds without an answer
@@ -127,6 +126,8 @@ def apt_tree(package: str, work: Path) -> Path:
 def download(url: str, limit: int, work: Path) -> Path:
     """Download one file by HTTP; it is refused if it is larger than `limit` bytes."""
     path = work / url.rsplit("/", 1)[-1]
+    import urllib.request  # with much else, and only for this
+
     request = urllib.request.Request(url, headers={"User-Agent": "linfdist"})
     try:
         with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer, path.open("wb") as out:

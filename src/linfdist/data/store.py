@@ -1,5 +1,7 @@
 """The stored form: per split one safetensors file that is mapped into memory and carries its own checksum."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 import os
@@ -9,16 +11,18 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-from filelock import FileLock
 from platformdirs import user_cache_path
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
-from torch import Tensor
 
 from ..files import remove_leftovers, replacing
-from .base import Content, Corrupt, Dataset, Info
+from .builtin import Content, Corrupt, Info
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from .base import Dataset
 
 FORMAT = "linfdist-data-1"
 _WORK = "fetching-"  # temporary folders; one that is found under the lock was left by a killed process
@@ -48,6 +52,8 @@ def file(root: Path, name: str, split: str) -> Path:
 @contextmanager
 def lock(place: Path) -> Iterator[None]:
     """Let one process in at a time; a lock dies with the process that holds it."""
+    from filelock import FileLock
+
     place.mkdir(parents=True, exist_ok=True)
     with FileLock(place / ".lock"):
         yield
@@ -80,6 +86,9 @@ def workspace(place: Path) -> Iterator[Path]:
 
 def write(root: Path, info: Info, content: Content, source: str) -> None:
     """Write both splits, each whole or not at all; neither if one of them fails."""
+    import torch
+    from safetensors.torch import save_file
+
     classes = json.dumps(content.classes)
     with ExitStack() as both:
         for split, (pixels, numbers) in content.splits.items():
@@ -100,6 +109,8 @@ def write(root: Path, info: Info, content: Content, source: str) -> None:
 
 def read(root: Path, info: Info, split: str) -> Stored:
     """Map a stored split and compare its checksum. `FileNotFoundError` if there is none, `Corrupt` if it is damaged."""
+    from .base import Dataset  # with torch
+
     path = file(root, info.name, split)
     try:
         with safe_open(path, framework="pt") as handle:

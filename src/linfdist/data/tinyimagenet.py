@@ -3,6 +3,8 @@
 For non-commercial research only. The test split is the labelled val split; the unlabelled one is not used.
 """
 
+from __future__ import annotations
+
 import hashlib
 import os
 import re
@@ -10,10 +12,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
-
-from .base import Builtin, Content, Corrupt, Info, Pixels, Source
-from .images import decode, warnings_refused
+from .builtin import Builtin, Content, Corrupt, Info, Pixels, Source
 from .sources import download, members, progress
 
 _FOLDER = "tiny-imagenet-200"
@@ -38,6 +37,8 @@ Record = tuple[str, int, bytes]  # class, number, JPEG
 
 def content(files: dict[str, bytes], where: str) -> Content:
     """Verify the files, named relative to the top folder, and decode them."""
+    import numpy as np
+
     wnids = sorted({match[1] for name in files if (match := _TRAIN_NAME.fullmatch(name))})
     records = _records(files, where)
     splits = {}
@@ -81,6 +82,10 @@ def _records(files: dict[str, bytes], where: str) -> dict[str, list[Record]]:
 
 
 def _decode_all(jpegs: list[bytes], where: str) -> Pixels:
+    import numpy as np
+
+    from .images import decode, warnings_refused
+
     images = np.empty((len(jpegs), 3, 64, 64), np.uint8)
 
     def work(start: int, stop: int) -> int:

@@ -10,7 +10,7 @@ from torch import Tensor
 from ..attacks import Attack
 from ..certificates import METHODS, Certificate, Certifier, certify, on_device
 from ..certificates.checks import PROVED
-from ..certificates.proofs import contained
+from ..certificates.methods import contained
 from ..eps import Eps
 from ..models import Network, PixelNet
 from ..recipes import Recipe

@@ -10,15 +10,16 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..attacks import ATTACKS
-from ..certificates import METHODS
-from ..certificates.proofs import check_method
-from ..data import Dataset
+from ..certificates.methods import METHODS, check_method
 from ..eps import parse_eps
 from ..files import MOST_LINE_BYTES, append, excerpt, parse_json, read_lines, remove_leftovers, write_atomically
 from ..runs.rows import Row, check_rows
+
+if TYPE_CHECKING:
+    from ..data import Dataset
 
 BATCH = 256
 _UNSAID: dict[str, Any] = {"device": "cpu", "radii": True}  # what files do not mention
@@ -165,14 +166,16 @@ def parse_attacks(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in ATTACKS if name in asked)
 
 
-def first_images(dataset: Dataset, limit: int | None) -> Dataset:
+def first_images(dataset: "Dataset", limit: int | None) -> "Dataset":
     """Return the first `limit` images of a data set; all of them if limit is None or larger than their number."""
     if limit is None or limit >= len(dataset):
         return dataset
+    from ..data import Dataset
+
     return Dataset(dataset.name, dataset.images[:limit], dataset.labels[:limit], dataset.classes)
 
 
-def checksum(dataset: Dataset) -> str:
+def checksum(dataset: "Dataset") -> str:
     """Return the sha256 of the images and labels: a folder's content may change while its name stays."""
     digest = hashlib.sha256(f"{tuple(dataset.images.shape)}".encode())
     digest.update(dataset.images.contiguous().numpy().data)

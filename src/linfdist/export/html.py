@@ -11,7 +11,6 @@ import html
 import json
 import re
 from collections.abc import Sequence
-from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -21,6 +20,7 @@ from ..data import Dataset
 from ..eps import Eps, as_text, parse_eps
 from ..exact import FrozenNet, save
 from ..files import write_atomically
+from ..version import __version__
 
 # In this order: a module comes after those that it imports.
 MODULES = (
@@ -54,7 +54,7 @@ def page(
     style, script = _part("page.css"), script_text()
     values = {
         "title": html.escape(name),
-        "version": html.escape(version("linfdist")),
+        "version": html.escape(__version__),
         "style": style,
         "style_hash": _hash(style),
         "script": script,

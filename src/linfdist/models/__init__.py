@@ -1,9 +1,15 @@
 """Networks from pixels to logits: those of the paper, means of networks, and compositions of one's own layers."""
 
-from .base import Composed, Network, PixelNet, as_network
-from .dist_net import ConvDistNetMLP, DistNet, DistNetMLP
-from .loading import from_config, load, load_floats, save
-from .mean import Mean
+from typing import TYPE_CHECKING
+
+from ..lazy import lazy_names
+
+if TYPE_CHECKING:  # what `__getattr__` below imports when it is first used
+    from . import zoo
+    from .base import Composed, Network, PixelNet, as_network
+    from .dist_net import ConvDistNetMLP, DistNet, DistNetMLP
+    from .loading import from_config, load, load_floats, save
+    from .mean import Mean
 
 __all__ = [
     "Composed",
@@ -18,4 +24,15 @@ __all__ = [
     "load",
     "load_floats",
     "save",
+    "zoo",
 ]
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        **dict.fromkeys(("Composed", "Network", "PixelNet", "as_network"), "base"),
+        **dict.fromkeys(("ConvDistNetMLP", "DistNet", "DistNetMLP"), "dist_net"),
+        **dict.fromkeys(("from_config", "load", "load_floats", "save"), "loading"),
+        "Mean": "mean",
+        "zoo": "",
+    },
+)

@@ -1,14 +1,18 @@
 """Find recipes, read their files, and resolve what a file inherits."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Iterable, Iterator
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..files import read_json_object
 from .problems import RecipeError, closest
-from .schema import Recipe, build, rescaled
+
+if TYPE_CHECKING:  # names are listed without pydantic
+    from .schema import Recipe
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -80,6 +84,8 @@ def _load_path(text: str) -> Recipe:
 
 
 def _load_json(path: Path) -> Recipe:
+    from .schema import build
+
     try:
         values = read_json_object(path)
     except ValueError as error:
@@ -104,6 +110,8 @@ def _names_in(stem: str, content: dict[str, Any]) -> Iterator[str]:
 
 def _resolve(content: dict[str, Any], stem: str, variant: str, where: str, folder: Path) -> Recipe:
     """Merge the base, the file and its variant: what comes later wins."""
+    from .schema import build, rescaled
+
     given = {key: value for key, value in content.items() if key not in ("base", "variants")}
     if "variants" in content or variant:
         given.update(_variant(content.get("variants", {}), variant, where))

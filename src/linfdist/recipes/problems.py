@@ -1,12 +1,15 @@
 """Explain what is wrong with a recipe: the key, its value, and what is allowed."""
 
+from __future__ import annotations
+
 import difflib
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, get_args, get_origin
-
-from pydantic import BaseModel, ValidationError
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from ..errors import LinfdistError
+
+if TYPE_CHECKING:  # completion does without pydantic
+    from pydantic import BaseModel, ValidationError
 
 _KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "string": "text in quotes"}
 _LIMITS = {

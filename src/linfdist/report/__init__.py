@@ -2,18 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..eps import Eps
 from ..files import remove_leftovers, write_atomically
+from ..lazy import lazy_names
 from ..runs.folder import Run
-from . import plots
-from .charts import draw
-from .gallery import halves, sheet
-from .html import page
-from .plots.style import require_matplotlib
-from .several import compare
+
+if TYPE_CHECKING:
+    from . import plots
 
 __all__ = ["plots", "write", "write_comparison"]
+__getattr__, _ = lazy_names(__name__, {"plots": ""})  # it needs NumPy, and the charts need torch
 
 PICTURES = ("certified_accuracy", "fates", "radius_by_class", "confusion", "training", "margin_vs_method", "gallery")
 
@@ -23,6 +23,11 @@ def write(run: str | Path, out: str | Path | None = None) -> Path:
 
     Pictures of an earlier report that this run has no data for are removed. Needs matplotlib, the extra `report`.
     """
+    from .charts import draw
+    from .gallery import halves, sheet
+    from .html import page
+    from .plots.style import require_matplotlib
+
     require_matplotlib()
     content = Run(run)
     content.check_evaluated()
@@ -41,6 +46,9 @@ def write_comparison(
 
     eps: further radii at which to count what is proved. data_dir: where the images on which they differ come from.
     """
+    from .plots.style import require_matplotlib
+    from .several import compare
+
     require_matplotlib()
     contents = [Run(run) for run in runs]
     for content in contents:

@@ -9,9 +9,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
-
 from ..eps import parse_eps
 from ..files import (
     excerpt,
@@ -36,6 +33,8 @@ from .rows import (
 )
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from ..recipes import Recipe
 
 MODEL = "model.safetensors"
@@ -301,8 +300,8 @@ class Gallery:
     """
 
     rows: tuple[Row, ...]
-    images: Tensor
-    attacked: Tensor
+    images: "Tensor"
+    attacked: "Tensor"
     sizes: tuple[float | None, ...]
     predictions: tuple[int, ...]
     classes: tuple[str, ...]
@@ -346,6 +345,8 @@ def _read_gallery(path: Path, known: Mapping[int, Row]) -> Gallery:
     if tensors.keys() != {"images", "attacked"}:
         raise ValueError(f"{path}: must hold images and attacked, got {excerpt(sorted(tensors))}")
     images, attacked = tensors["images"], tensors["attacked"]
+    import torch
+
     if images.dtype != torch.uint8 or images.dim() != 4 or images.shape[1] not in (1, 3) or not images.numel():
         raise ValueError(f"{path}: images must be uint8 (N, 1 or 3, H, W), got {images.dtype} {tuple(images.shape)}")
     if attacked.dtype != torch.float32 or attacked.shape != images.shape or not attacked.isfinite().all():

@@ -1,15 +1,19 @@
 """The runs that make up a table of the paper, at each scale."""
 
+from __future__ import annotations
+
 import functools
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from .. import recipes
-from ..recipes import Recipe
 from ..report.published import Result, tables
+
+if TYPE_CHECKING:
+    from ..recipes import Recipe
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -83,7 +87,7 @@ def published_row(table: int, recipe: Recipe) -> Result | None:
     All that a published row says (depth, smooth, decay, ...) must hold for the recipe; its networks have mean shift.
     """
     for row in tables()[table].rows:
-        said = {key: value for key, value in (row.more or {}).items() if key in Recipe.model_fields}
+        said = {key: value for key, value in (row.more or {}).items() if key in recipes.Recipe.model_fields}
         same = row.cited is None and row.data == recipe.data and row.model == recipe.model and recipe.mean_shift
         if same and all(getattr(recipe, key) == value for key, value in said.items()):
             return row

@@ -1,5 +1,7 @@
 """The rules of a comparison, the same for every contender: images, time, trials, seed."""
 
+from __future__ import annotations
+
 import hashlib
 import math
 import re

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ..data.augment import Augment, Warp, draw, send
+from ..data.augmentation import Augment, Warp, draw, send
 from ..data.samples import as_pixels
 from ..recipes import Recipe
 from .distributed import Workers

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from ..data.base import spread_out
 from ..errors import LinfdistError
 from ..ops.backends import native, pick_backend
 from ..recipes import Recipe
+from ..version import __version__
 
 FORESEEN = (LinfdistError, ImportError, MemoryError, OSError, TypeError, ValueError)  # what a user can cause
 
@@ -39,6 +39,8 @@ SAMPLE = 256  # images that are compared; all labels are
 
 class LostWorker(LinfdistError, RuntimeError):
     """Another process of the job is gone."""
+
+    topic = "lost worker"  # its text names a connection
 
 
 class JobError(LinfdistError, RuntimeError):
@@ -213,7 +215,7 @@ def same_code(device: torch.device) -> dict[str, str]:
     probe = torch.empty(0, device=device)
     backend = pick_backend(probe, probe)
     return {
-        "the version of linfdist": f"{_version()} (code {_digest_of_code()[:12]})",
+        "the version of linfdist": f"{__version__} (code {_digest_of_code()[:12]})",
         "the version of torch": torch.__version__,
         "the engine": f"native {native.isa()}" if backend is native else backend.name,
     }
@@ -242,10 +244,3 @@ def _digest_of_code() -> str:
     for path in sorted(root.rglob("*.py")):
         digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
-
-
-def _version() -> str:
-    try:
-        return version("linfdist")
-    except PackageNotFoundError:
-        return "unknown"
