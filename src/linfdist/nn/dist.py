@@ -78,7 +78,7 @@ class DistLinear(Distances, LipschitzModule):
         self.in_features, self.out_features = in_features, out_features
         self.weight = nn.Parameter(torch.randn(out_features, in_features))
         self.bias = nn.Parameter(torch.zeros(out_features)) if bias else None
-        if identity_init:
+        if identity_init and not self.weight.is_meta:  # on meta, torch would import its compiler for this
             k = torch.arange(out_features)
             with torch.no_grad():
                 self.weight[k, k % in_features] = IDENTITY
@@ -156,7 +156,7 @@ class DistConv2d(LipschitzModule):
         self.in_channels, self.out_channels = in_channels, out_channels
         self.weight = nn.Parameter(torch.randn(out_channels, in_channels // groups, *kernel))
         self.bias = nn.Parameter(torch.zeros(out_channels)) if bias else None
-        if identity_init:
+        if identity_init and not self.weight.is_meta:  # on meta, torch would import its compiler for this
             k = torch.arange(out_channels)
             channel = k % (out_channels // groups) % (in_channels // groups)
             with torch.no_grad():
