@@ -27,6 +27,7 @@ def certified(recipe: recipes.Recipe, train: data.Dataset) -> tuple[float, float
             network, network.from_bytes(images[part]), recipe.eps, labels[part], method=method, radii=False
         )
         clean += int((proof.prediction == labels[part]).sum())
+        assert proof.certified is not None  # since there is an eps
         proved += int(proof.certified.sum())
     return 100 * clean / len(images), 100 * proved / len(images)
 

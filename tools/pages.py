@@ -35,7 +35,7 @@ from .speed import markdown as speed_table
 from .study import Experiment
 
 PICTURES = ("radius", "training", "time", "ablation", "depth", "speed", "compare", "compare-dark")
-NEWS = "cifar10-8_255"  # the network that the README is proud of
+NEWS = "cifar10-8_255"  # the network that the page is proud of
 _INTRODUCTION = """# Results
 
 Percent of the test set. What is proved is never rounded up, what survives attacks never down. Built from the rows in
@@ -90,7 +90,7 @@ def page(results: Results, pictures: Sequence[str]) -> str:
     """Write the results page in Markdown; pictures: the names of those there are."""
     parts = [_INTRODUCTION]
     if results.cards:
-        parts += ["## Networks", _networks(results)]
+        parts += ["## Networks", *filter(None, [news_block(results)]), _networks(results)]
         parts += [_picture(name, text) for name, text in _ZOO_PICTURES.items() if name in pictures]
         parts += _note(results, "networks")
     for table in numbers():
@@ -191,17 +191,21 @@ def _settings(recipe: Recipe) -> str:
 
 
 _README_TABLE = (
-    "Percent of all test images. Certified: right, and proved to stay so at ε. Clean: right. In bold: no less than the "
-    "paper has for this kind of network. More compute and what it buys: [the study](docs/results.md#study)."
+    "The best network for each data set and radius, in percent of the test images. Certified: right, and proved to stay "
+    "so at ε. Clean: right. In bold: no less than the paper has for this kind of network."
 )
 
 
 def readme_block(results: Results) -> str:
-    """Write the README's table of networks; it is empty without any."""
+    """Write the README's table: the best network for each data set and radius; it is empty without any."""
     if not results.cards:
         return ""
-    lines = []
+    best: dict[tuple[str, str], Card] = {}
     for card in results.cards:
+        before = best.setdefault((card.data, card.eps), card)
+        best[card.data, card.eps] = max(before, card, key=lambda each: written(each.certified))
+    lines = []
+    for card in best.values():
         paper = paper_certified(card.data, card.eps, card.recipe["model"])
         certified = down(written(card.certified), 2)
         if paper is not None and written(card.certified) >= Fraction(paper):
@@ -209,7 +213,7 @@ def readme_block(results: Results) -> str:
         lines.append([f'`ld.load("{card.name}")`', certified, "–" if paper is None else str(paper),
                       nearest(card.clean, 2), card.data, card.eps])  # fmt: skip
     headings = ["", "certified", "certified, paper", "clean", "data", "ε"]
-    return f"{_README_TABLE}\n\n{markdown(headings, lines, 1)}\n\n[All results](docs/results.md)"
+    return f"{_README_TABLE}\n\n{markdown(headings, lines, 1)}\n\n[All networks and results](docs/results.md)"
 
 
 def news_block(results: Results) -> str:
@@ -235,7 +239,7 @@ def news_block(results: Results) -> str:
 
 def readme(root: Path, results: Results) -> str:
     """Write the README with its generated parts as they should be."""
-    blocks = {"results": readme_block(results), "news": news_block(results)}
+    blocks = {"results": readme_block(results)}
     return fill((root / "README.md").read_text(encoding="utf-8"), blocks)
 
 

@@ -183,3 +183,32 @@ def test_what_is_read_is_not_written_over(certify, run_folder, tmp_path):
         assert result.exit_code == 1
         assert "choose another file to write to" in result.stderr
     assert [path.read_bytes() for path in (image, network, exact)] == before
+
+
+def test_one_bad_file_does_not_end_the_batch(certify, tmp_path):
+    """The good ones are certified and written, the others are listed with their reasons, and the exit code says so."""
+    result = certify("few", "wide.png", "text.png", "--json", "out.jsonl")
+    assert result.exit_code == 1
+    assert sum("few/" in line for line in result.output.splitlines()) == 4
+    assert "2 of 6 images are not certified" in result.output
+    assert "wide.png has 9 × 8 pixels" in result.output
+    assert "text.png is not an intact image" in result.output
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [row["image"] for row in rows] == [f"few/{k}.png" for k in range(4)]
+    alone = certify("text.png", "--json", "none.jsonl")
+    assert alone.exit_code == 1
+    assert not (tmp_path / "none.jsonl").exists()
+
+
+def test_other_sizes_are_resized_on_request(certify, run_folder, tmp_path):
+    image = Image.open(tmp_path / "few" / "0.png")
+    image.resize((40, 30)).save(tmp_path / "large.png")
+    assert certify("large.png").exit_code == 1
+    result = certify("large.png", "--resize", "--json", "-")
+    assert result.exit_code == 0, result.output
+    row = json.loads(result.stdout)
+    assert row["resized_to"] == 8
+    seen = data.read_images([tmp_path / "large.png"], (1, 8, 8), 8)
+    proof = ld.certify(models.load(run_folder), seen / 255, None, method="box")
+    assert (row["prediction"], row["radius"]) == (int(proof.prediction), float(proof.radius))
+    assert "resized to 8 × 8" in certify("large.png", "--resize").output

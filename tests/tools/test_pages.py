@@ -21,8 +21,7 @@ from ..ops.processes import ROOT
 BEGIN, END = "<!-- begin: results -->", "<!-- end: results -->"
 SPEED = "<!-- begin: speed -->\n<!-- end: speed -->"
 COMPARE = "<!-- begin: compare -->\n<!-- end: compare -->"
-NEWS = "<!-- begin: news -->\n<!-- end: news -->"
-README = f"# x\n{BEGIN}\nold\n{END}\nrest\n{NEWS}\n"
+README = f"# x\n{BEGIN}\nold\n{END}\nrest\n"
 
 
 def card(name="mnist-0.3", **changes):
@@ -63,7 +62,7 @@ def test_without_numbers_there_are_no_sections(root):
     assert "##" not in text
     assert "|" not in text
     assert list((root / "docs" / "images").iterdir()) == []
-    assert (root / "README.md").read_text() == f"# x\n{BEGIN}\n{END}\nrest\n{NEWS}\n"
+    assert (root / "README.md").read_text() == f"# x\n{BEGIN}\n{END}\nrest\n"
 
 
 def test_a_full_page(root, zoo_folder, make_row):
@@ -115,7 +114,7 @@ def test_a_full_page(root, zoo_folder, make_row):
     assert '| `ld.load("mnist-0.3")` | **92.99** | 92.64 | 98.00 | mnist | 0.3 |' in text
     assert "\nold\n" not in text
     assert text.startswith("# x\n")
-    assert text.endswith(f"{END}\nrest\n{NEWS}\n")  # 33.0 % is no news
+    assert text.endswith(f"{END}\nrest\n")
     for path in results.glob("*.jsonl"):
         path.unlink()
     (results / "times" / "cifar10-quick.json").unlink()
@@ -169,7 +168,7 @@ def test_news_are_of_the_card(root):
     recipe = recipes.load("cifar10-quick").model_dump(mode="json")
     each = card("cifar10-8_255", data="cifar10", eps="8/255", certified=34.019, hours=1.2, recipe=recipe)
     results = replace(read(root / "results", root / "none"), cards=[each], sizes={each.name: 1})
-    text = readme(root, results)
+    text = page(results, [])
     assert "is proved at ε = 8/255 for **34.01 %** of the test images" in text
     assert "1.2 hours of training in all on an abacus (2026-11-16); the paper's plain network for 33.30 %" in text
     assert "`linfdist train cifar10-quick`." in text

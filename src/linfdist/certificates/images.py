@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from ..data import read_images
+from ..data import DataError, read_images
 from ..eps import Eps, as_text
 from ..models import Network
 from .certificate import certify
@@ -47,15 +48,34 @@ class CertifiedImage:
         }
 
 
-def read_for(network: Network, paths: Sequence[str | os.PathLike[str]]) -> Tensor:
-    """Read image files as what the network takes; ValueError names one of another size, or outside its domain."""
-    images = network.from_bytes(read_images(paths, network.shape, network.resize))
-    for path, image in zip(paths, images, strict=True):
+Refused = dict[str, str]  # files that are not certified, each with a sentence that names it and says why
+
+
+def read_for(
+    network: Network, paths: Sequence[str | os.PathLike[str]], resize: bool = False
+) -> tuple[list[str], Tensor | None, Refused]:
+    """Read image files as what the network takes: the files that it takes, their pixels, and the others.
+
+    resize: cut and resize files of other sizes. Networks that were trained on resized images do so themselves.
+    """
+    side = network.resize
+    if resize and side is None:
+        side, width = network.shape[1:]
+        if side != width:
+            raise ValueError(f"resize: is for networks of squares, and this one takes images of {side} × {width}")
+    taken: list[str] = []
+    images: list[Tensor] = []
+    refused: Refused = {}
+    for path in (os.fspath(each) for each in paths):
         try:
-            network.check_images(image[None])
-        except ValueError as error:
-            raise ValueError(f"{os.fspath(path)}: {error}") from None
-    return images
+            image = network.from_bytes(read_images([path], network.shape, side))
+            network.check_images(image)
+        except (DataError, ValueError) as error:
+            refused[path] = str(error) if isinstance(error, DataError) else f"{path}: {error}"
+        else:
+            taken.append(path)
+            images.append(image)
+    return taken, torch.cat(images) if images else None, refused
 
 
 def certify_files(
@@ -64,17 +84,22 @@ def certify_files(
     eps: Eps | None = None,
     method: str = "box",
     classes: Sequence[str] | None = None,
-) -> list[CertifiedImage]:
-    """Certify image files, which must have the network's size and be in its domain; classes: their names, if known.
+    resize: bool = False,
+) -> tuple[list[CertifiedImage], Refused]:
+    """Certify image files; return their certificates, and those that are refused. classes: their names, if known.
 
-    A network that was trained on resized images takes files of any size: they are resized alike, and what is certified
-    are the resized pixels.
+    Files must have the network's size and be in its domain. A network that was trained on resized images takes files of
+    any size, and so does any with `resize`: they are resized, and what is certified are the resized pixels.
     """
-    proof = certify(network, read_for(network, paths), eps, method=method)
-    certified = [None] * len(paths) if proof.certified is None else proof.certified.tolist()
-    found = zip(paths, proof.prediction.tolist(), proof.radius.tolist(), certified, strict=True)
-    rest = None if eps is None else as_text(eps), method, proof.domain, network.resize
+    taken, images, refused = read_for(network, paths, resize)
+    if images is None:
+        return [], refused
+    proof = certify(network, images, eps, method=method)
+    certified = [None] * len(taken) if proof.certified is None else proof.certified.tolist()
+    found = zip(taken, proof.prediction.tolist(), proof.radius.tolist(), certified, strict=True)
+    side = network.shape[1] if resize else network.resize
+    rest = None if eps is None else as_text(eps), method, proof.domain, side
     return [
-        CertifiedImage(os.fspath(path), best, classes[best] if classes else None, radius, sure, *rest)
+        CertifiedImage(path, best, classes[best] if classes else None, radius, sure, *rest)
         for path, best, radius, sure in found
-    ]
+    ], refused

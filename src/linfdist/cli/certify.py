@@ -15,11 +15,11 @@ from linfdist.certificates.methods import METHODS, methods_in_words
 from linfdist.eps import down
 from linfdist.files import check_apart, check_writable, write_atomically
 
-from .boundary import say
+from .boundary import fail, say
 from .options import AUTO, DataDir, DeviceName, ModelPath, open_model
 
 if TYPE_CHECKING:
-    from linfdist.certificates.images import CertifiedImage
+    from linfdist.certificates.images import CertifiedImage, Refused
 
 OUTPUT = Path("-")
 
@@ -41,6 +41,9 @@ def certify(
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write one JSON object per image; - is stdout.")
     ] = None,
+    resize: Annotated[
+        bool, typer.Option("--resize", help="Cut and resize images of other sizes; what is certified are the results.")
+    ] = False,
     device: DeviceName = AUTO,
     data_dir: DataDir = None,
     exact: Annotated[
@@ -66,11 +69,15 @@ def certify(
     if exact:
         if eps is not None:
             raise ValueError("--eps: not with --exact, where a certificate states the largest radius that is proved")
+        if resize:
+            raise ValueError("--resize: not with --exact, whose certificates are about the pixels of the file")
         from linfdist import exact as frozen
         from linfdist.exact.certificate import certificates_of_files
 
-        proofs = certificates_of_files(frozen.load(model), files, method)
-        _write((proof.json() for proof in proofs), json_file or OUTPUT)
+        proofs, refused = certificates_of_files(frozen.load(model), files, method)
+        if proofs:
+            _write((proof.json() for proof in proofs), json_file or OUTPUT)
+        _tell(refused, len(files))
         return
     opened = open_model(model, device)
     if json_file is not None and json_file != OUTPUT:
@@ -79,16 +86,24 @@ def certify(
     names = opened.network.class_names or (data.stored_classes(opened.recipe.data, data_dir) if opened.recipe else None)
     if names and len(names) != opened.network.classes:
         names = None
-    certified = certify_files(opened.network, files, radius, method, names)
-    if json_file != OUTPUT:
+    certified, refused = certify_files(opened.network, files, radius, method, names, resize)
+    if json_file != OUTPUT and certified:
         Console().print(_table(certified, radius))
-        if (side := opened.network.resize) is not None:
+        if (side := certified[0].resized_to) is not None:
             say(f"images were cut and resized to {side} × {side}: radii are about the resized pixels, not the files")
         if any(each.domain for each in certified):
             say("proved for images of the domain that the network was frozen for; nothing is known of others")
-    if json_file is not None:
+    if json_file is not None and certified:
         sha256 = opened.network.checksum(opened.file)
         _write((each.json(sha256) for each in certified), json_file)
+    _tell(refused, len(files))
+
+
+def _tell(refused: "Refused", files: int) -> None:
+    """Leave with exit code 1 if files were refused, and say which and why."""
+    if refused:
+        head = [f"error: {len(refused):,} of {files:,} images are not certified:"] if files > 1 else []
+        raise fail("\n  ".join([*head, *refused.values()]) if head else f"error: {next(iter(refused.values()))}")
 
 
 def _write(rows: Iterable[dict[str, Any]], file: Path) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     cls=VerbGroup, help="Show the recipes: one per published run, and laptop-size ones.", no_args_is_help=True
 )
-WIDE = 120  # columns of a terminal that has room for the source
+WIDE, WIDEST = 100, 140  # columns of a terminal that has room for the network, and for the source
 TERMS_A_SECOND = 5.5e9  # |x - w| in training, on two cores with AVX2: `mnist-quick` with 21 epochs took 4.5 minutes
 
 
@@ -30,15 +30,15 @@ def list_() -> None:
     from linfdist import recipes
 
     console = Console()
-    wide = console.width >= WIDE
-    columns = ["recipe", "data", "eps", "network", "on two cores", *(["source"] if wide else [])]
+    extra = {"network": WIDE, "source": WIDEST}
+    columns = ["recipe", "data", "eps", "on two cores", *(name for name in extra if console.width >= extra[name])]
     table = Table(*columns, box=SIMPLE_HEAD)
     for column in table.columns[:5]:
         column.no_wrap = True
     for recipe in sorted(map(recipes.load, recipes.names()), key=lambda recipe: not recipe.name.endswith("-quick")):
-        network = f"{recipe.model} {recipe.depth} x {recipe.width}"
-        source = [escape(recipe.source)] if wide else []
-        table.add_row(f"[bold]{recipe.name}[/]", recipe.data, recipe.eps, network, _time(recipe), *source)
+        cells = [f"[bold]{recipe.name}[/]", recipe.data, recipe.eps, _time(recipe)]
+        cells += [f"{recipe.model} {recipe.depth} x {recipe.width}", escape(recipe.source)]
+        table.add_row(*cells[: len(columns)])
     console.print(table)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..certificates.images import read_for
+from ..certificates.images import Refused, read_for
 from ..certificates.proofs import ROWS
 from ..data.samples import check_labels
 from ..eps import round_down
@@ -264,13 +264,17 @@ def _float_type(network: FrozenNet) -> torch.dtype:
 
 def certificates_of_files(
     network: FrozenNet, paths: Sequence[str | os.PathLike[str]], method: str = "box"
-) -> list[ExactCertificate]:
-    """Certify image files; ValueError names one that has no certain class, or is outside the network's domain."""
-    images = read_for(network, paths)
-    try:
-        return certificates(network, images, method)
-    except Undecided as error:
-        raise ValueError(f"{os.fspath(paths[error.image])}: {error}") from None
+) -> tuple[list[ExactCertificate], Refused]:
+    """Certify image files; return their certificates, and the files that are refused: without a certain class, too."""
+    taken, images, refused = read_for(network, paths)
+    while images is not None and len(taken):
+        try:
+            return certificates(network, images, method), refused
+        except Undecided as error:
+            path = taken.pop(error.image)
+            refused[path] = f"{path}: {error}"
+            images = torch.cat([images[: error.image], images[error.image + 1 :]])
+    return [], refused
 
 
 def read_certificate(path: Path, image_sha256: str) -> dict[str, Any]:

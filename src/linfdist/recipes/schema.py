@@ -438,10 +438,16 @@ def build(values: Mapping[str, object], where: str = "", *, given: Mapping[str, 
     except ValidationError as error:
         raise RecipeError(explain(error, Recipe), where) from None
     unused = recipe.unused_keys()
-    problems = [f"{key} = {given[key]!r}: has no effect here, because {unused[key]}" for key in given if key in unused]
+    problems = [
+        f"{key} = {value!r}: has no effect here, because {unused[key]}"
+        for key, value in given.items()
+        if key in unused and value is not None  # none removes what may have been there
+    ]
     if problems:
         raise RecipeError(problems, where)
-    return recipe
+    # What was inherited and has lost its effect is left out, where it can be.
+    optional = [key for key in unused if Recipe.model_fields[key].default is None]
+    return recipe.model_copy(update=dict.fromkeys(optional)) if optional else recipe
 
 
 def _override(recipe: Recipe, changes: Mapping[str, object]) -> Recipe:
