@@ -177,10 +177,10 @@ def read(work):
     time.sleep(0.5)
     return small()
 
-save, replace = store.save_file, os.replace
+save, replace = store.write_tensors, os.replace
 
-def save_file(tensors, path, metadata):
-    save(tensors, path, metadata)
+def write_tensors(path, tensors, metadata):
+    save(path, tensors, metadata)
     if stop == "write":
         os.truncate(path, 100)
     halt("write")
@@ -189,7 +189,7 @@ def rename(source, target):
     replace(source, target)
     halt("rename")
 
-store.save_file, store.os.replace = save_file, rename
+store.write_tensors, store.os.replace = write_tensors, rename
 catalogue._BUILTIN["small"] = Builtin(SMALL, lambda root: None, (Source("memory", read),), "")
 print(catalogue.load("small", "train", root).images.sum().item(), flush=True)
 """

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from linfdist.bench import BenchSettings, run
 from linfdist.bench import device as bench_device
 from linfdist.bench.report import terminal
-from linfdist.files import check_writable
+from linfdist.files import output
 from linfdist.machine import CPU, backend_in_use, usable_cores
 
 from .boundary import checking, say
@@ -43,7 +43,7 @@ def bench(
         settings = BenchSettings.quick(chosen) if quick else BenchSettings(threads=chosen)
     if json:
         with checking("--json"):
-            check_writable(json)
+            json = output(json)
     if where.type != "cpu":
         _on_gpu(where, json, quick)
         return

@@ -18,13 +18,14 @@ from linfdist.certificates.images import CertifiedImage, certify_files
 from linfdist.certificates.proofs import methods_in_words
 from linfdist.eps import down
 from linfdist.exact.certificate import certificates_of_files
-from linfdist.files import check_apart, check_writable, write_atomically
+from linfdist.files import output, write_atomically
 from linfdist.machine import AUTO
 
 from .boundary import say
 from .options import DataDir, DeviceName, ModelPath, open_model
 
 OUTPUT = Path("-")
+STDOUT = (OUTPUT, Path("/dev/stdout"))  # what was redirected there must not be replaced
 
 
 def certify(
@@ -60,9 +61,8 @@ def certify(
     Example: linfdist certify mnist-0.3 seven.png --eps 0.3
     """
     files = data.image_files(images)
-    if json_file is not None and json_file != OUTPUT:
-        check_writable(json_file)
-        check_apart(json_file, [model, *files])
+    if json_file is not None:
+        json_file = OUTPUT if json_file in STDOUT else output(json_file, [model, *files])
     if exact:
         if eps is not None:
             raise ValueError("--eps: not with --exact, where a certificate states the largest radius that is proved")

@@ -14,7 +14,7 @@ import numpy as np
 
 from .base import Builtin, Content, Corrupt, Info, Pixels, Source
 from .images import decode, warnings_refused
-from .sources import download, members, progress
+from .sources import download, members, progress, read_file
 
 _FOLDER = "tiny-imagenet-200"
 _ARCHIVES = (f"{_FOLDER}.zip", f"{_FOLDER}.tar.xz", f"{_FOLDER}-trainval.tar.xz", f"{_FOLDER}.tar.gz")
@@ -137,7 +137,7 @@ def _from_folder(folder: Path) -> Content:
         for path in paths:
             name = path.relative_to(folder).as_posix()
             if path.is_file() and _wanted(name):
-                files[name] = path.read_bytes()
+                files[name] = read_file(path, _FILE_LIMIT)
             advance(1)
     return content(files, str(folder))
 

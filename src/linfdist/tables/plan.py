@@ -1,20 +1,15 @@
 """The runs that make up a table of the paper, at each scale."""
 
 import functools
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, Literal, get_args
 
 from .. import recipes
+from ..files import parse_toml
 from ..recipes import Recipe
 from ..report.published import Result, tables
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 Scale = Literal["paper", "laptop"]
 SCALES: tuple[str, ...] = get_args(Scale)
@@ -47,7 +42,7 @@ class Planned:
 
 @functools.cache
 def _tables() -> dict[int, dict[str, Any]]:
-    content = tomllib.loads((files(__package__) / "tables.toml").read_text(encoding="utf-8"))
+    content = parse_toml((files(__package__) / "tables.toml").read_bytes(), "tables.toml")
     return {int(number): table for number, table in content.items()}
 
 

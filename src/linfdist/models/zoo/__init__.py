@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...files import parse_json
+from ...files import parse_json, read_bytes
 
 if TYPE_CHECKING:
     from .cards import Card
@@ -40,7 +40,7 @@ def file(name: str, folder: Path | None = None) -> Path:
     card(name, folder)
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing: the zoo is damaged, install linfdist again")
-    check(path, path.read_bytes())
+    check(path, read_bytes(path))
     return path
 
 
