@@ -94,7 +94,7 @@ def output(path: Path, inputs: Iterable[Path] = ()) -> Path:
 
     Raises OSError if it cannot be written, and ValueError if writing would destroy one of the files that are read.
     """
-    target = Path(os.path.realpath(path))
+    target = Path(os.path.realpath(path)) if path.is_symlink() else path
     check_writable(target)
     for each in inputs:
         if target.exists() and each.exists() and target.samefile(each):

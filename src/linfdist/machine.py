@@ -240,7 +240,7 @@ def from_launcher(variable: str, default: int) -> int:
     """Read a number that `torchrun` leaves in the environment; ValueError names one that is none."""
     text = os.environ.get(variable, str(default))
     if not re.fullmatch("[0-9]{1,9}", text):
-        raise ValueError(f"{variable}={text!r}: must be a whole number, as torchrun sets it; unset it")
+        raise ValueError(f"{variable}={text[:40]!r}: must be a whole number, as torchrun sets it; unset it")
     return int(text)
 
 

@@ -17,7 +17,16 @@ from ..certificates import METHODS
 from ..certificates.proofs import check_method
 from ..data import Dataset
 from ..eps import parse_eps
-from ..files import MOST_LINE_BYTES, append, excerpt, parse_json, read_lines, remove_leftovers, write_atomically
+from ..files import (
+    MOST_LINE_BYTES,
+    append,
+    check_writable,
+    excerpt,
+    parse_json,
+    read_lines,
+    remove_leftovers,
+    write_atomically,
+)
 from ..runs.rows import Row, check_rows
 
 BATCH = 256
@@ -235,6 +244,7 @@ class Part:
                 "use the same settings to resume it, --fresh to drop it, or another --out"
             )
         if whole < self.path.stat().st_size:
+            check_writable(self.path)
             os.truncate(self.path, whole)
 
     def add(self, batch: int, done: Done) -> None:

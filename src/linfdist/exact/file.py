@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..files import HEADER, excerpt, parse_json, read_bytes, save_tensors, tensors_in
+from ..files import HEADER, excerpt, read_bytes, save_tensors, tensors_in
 from .head import FrozenHead
 from .network import FrozenLayer, FrozenNet
 from .stem import MAX_K, Pool, Stem
@@ -63,7 +63,7 @@ def parse(content: bytes, path: Path) -> FrozenNet:
     """Build the network of a file's content, which was read from `path`: see `load`."""
     try:
         header = _header(content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is no exact network: {error}") from None
     tensors = tensors_in(content, path)
     stated = header.pop("sha256")
@@ -158,7 +158,7 @@ def _json(text: Any, longest: int, separators: tuple[str, str] | None) -> dict[s
     """
     if not isinstance(text, str) or len(text) > longest:
         raise ValueError(f"its JSON header must be a text of at most {longest} characters")
-    value = parse_json(text, "its JSON header")
+    value = json.loads(text)
     if not isinstance(value, dict) or json.dumps(value, separators=separators) != text:
         raise ValueError("its JSON header is no object in the form that json.dumps writes")
     json.dumps(value, allow_nan=False, ensure_ascii=False).encode()  # ValueError for NaN and half a surrogate pair

@@ -1,5 +1,6 @@
 """Run a comparison: each contender that has no row yet, one after the other."""
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import torch
 from .. import data
 from ..data import Dataset
 from ..data.base import spread_out
-from ..files import alone, append
+from ..files import alone, append, check_writable
 from ..runs.folder import MODEL
 from ..runs.records import append_records
 from ..training import Diverged
@@ -48,7 +49,7 @@ def _check_writable(rows_file: Path) -> None:
     """Find out before hours of training, and not after; whatever other processes write there is left alone."""
     try:
         rows_file.parent.mkdir(parents=True, exist_ok=True)
-        append(rows_file, "")
+        append(rows_file, "") if os.path.lexists(rows_file) else check_writable(rows_file)
     except OSError as error:
         reason = error.strerror or error
         raise ValueError(f"{rows_file} cannot be written ({reason}): choose another --rows or --out") from None
