@@ -190,7 +190,7 @@ def test_verify(run, trained, tmp_path):
         ("one", image, tmp_path / "none", "No such file"),
         ("one", tmp_path / "text.json", trained.file, "is not an intact image"),
         ("none", image, trained.file, "No such file"),
-        ("text", image, trained.file, "is not JSON"),
+        ("text", image, trained.file, "is not valid JSON"),
         ("list", image, trained.file, "a JSON object is expected, or one per line"),
         ("others", image, trained.file, "holds no certificate of this image"),
     ]:
