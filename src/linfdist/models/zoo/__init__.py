@@ -49,7 +49,7 @@ def check(path: Path, content: bytes) -> None:
 
     Of the card, only the name and the sha256 are read: pydantic, which checks the rest, takes longer than the network.
     """
-    words = parse_json(path.with_suffix(".json").read_bytes(), f"{path.stem}.json")
+    words = parse_json(read_bytes(path.with_suffix(".json")), f"{path.stem}.json")
     if not isinstance(words, dict) or words.get("name") != path.stem or not isinstance(words.get("sha256"), str):
         raise ValueError(f"{path.stem}.json is not the card of {path.stem!r}: the zoo is damaged, install it again")
     expected, found = words["sha256"], hashlib.sha256(content).hexdigest()
