@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -235,12 +236,20 @@ def _own(devices: list[torch.device], asked: str) -> torch.device:
     return devices[_local_rank()]
 
 
+def from_launcher(variable: str, default: int) -> int:
+    """Read a number that `torchrun` leaves in the environment; ValueError names one that is none."""
+    text = os.environ.get(variable, str(default))
+    if not re.fullmatch("[0-9]{1,9}", text):
+        raise ValueError(f"{variable}={text[:40]!r}: must be a whole number, as torchrun sets it; unset it")
+    return int(text)
+
+
 def _local_rank() -> int:
-    return int(os.environ.get("LOCAL_RANK", "0"))
+    return from_launcher("LOCAL_RANK", 0)
 
 
 def _processes_here() -> int:
-    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return from_launcher("LOCAL_WORLD_SIZE", 1)
 
 
 def _gpu(device: torch.device) -> Gpu:

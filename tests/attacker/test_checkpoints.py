@@ -118,10 +118,11 @@ OFFERED = {
 
 
 def seen(folder):
-    """All there is in a folder, to the byte."""
+    """All there is in a folder, to the byte, except the lock, which says who had it last."""
     return {
         path.name: path.read_bytes() if path.is_file() else os.readlink(path) if path.is_symlink() else None
         for path in folder.iterdir()
+        if path.suffix != ".lock"
     }
 
 

@@ -1,7 +1,11 @@
 """Files as nobody means them: domains that are none, outputs that are links, a report whose folder is one."""
 
+import json
 import os
 import shutil
+import stat
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -106,3 +110,72 @@ def test_an_output_that_cannot_be(folder, tmp_path, place):
         assert result.exit_code == 1
         assert result.stderr.startswith("error: ")
         assert result.stderr.count("\n") == 1
+
+
+@pytest.fixture(params=["pipe", "device"])
+def special(request, tmp_path):
+    """What root could replace by a file."""
+    path = tmp_path / "special"
+    if request.param == "pipe":
+        os.mkfifo(path)
+    else:
+        try:
+            os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+        except PermissionError:
+            pytest.skip("only root makes devices")
+    return path
+
+
+@pytest.mark.parametrize("way", ["itself", "through a link"])
+def test_an_output_that_is_no_regular_file(folder, special, tmp_path, way):
+    out, before = special, special.lstat()
+    if way != "itself":
+        out = tmp_path / "link"
+        out.symlink_to(special)
+    certify = ["certify", str(folder / "model.safetensors"), str(folder / "black.png"), "--json", str(out)]
+    for result in (export(folder, ("black.png", "white.png"), out), CliRunner().invoke(app, certify)):
+        assert result.exit_code == 1
+        assert result.stderr == f"error: cannot write {special}: it is a pipe or a device, not a regular file; " + (
+            "remove it, or choose another\n"
+        )
+    assert (special.lstat().st_ino, special.lstat().st_mode) == (before.st_ino, before.st_mode)
+
+
+def test_dev_stdout_is_the_output(folder, tmp_path):
+    """Also where a shell has redirected it to a file, which must not be replaced by another one."""
+    command = ["-m", "linfdist", "certify", str(folder / "model.safetensors"), str(folder / "black.png"), "--json"]
+    texts = []
+    for place in ("-", "/dev/stdout"):
+        with open(tmp_path / "out", "wb") as file:
+            subprocess.run([sys.executable, *command, place], stdout=file, check=True)
+        texts.append((tmp_path / "out").read_text())
+    assert texts[0] == texts[1]
+    assert json.loads(texts[0])["image"] == str(folder / "black.png")
+
+
+def deep(opening: str) -> str:
+    return opening * 100_000
+
+
+HOSTILE = {
+    "certificate": (["verify", "FILE", "black.png", "model.safetensors"], deep("[")),
+    "recipe.toml": (["train", "FILE"], "a = " + deep("[")),
+    "recipe.json": (["train", "FILE"], deep("[")),
+    "recipe.toml, tables": (["train", "FILE"], f"[{'.'.join(['a'] * 50_000)}]"),
+    "network": (["certify", "FILE", "black.png"], deep("[")),
+    "image": (["certify", "model.safetensors", "FILE"], deep("[")),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+@pytest.mark.parametrize("pipe", [False, True], ids=["deep", "pipe"])
+def test_what_is_read_is_a_regular_file_of_few_levels(folder, tmp_path, kind, pipe):
+    command, content = HOSTILE[kind]
+    file = tmp_path / kind.partition(",")[0]
+    os.mkfifo(file) if pipe else file.write_text(content)
+    places = [str(file) if part == "FILE" else str(folder / part) if "." in part else part for part in command]
+    result = CliRunner().invoke(app, places)
+    assert result.exit_code in (1, 2), result.exception
+    assert result.stderr.startswith(("error: ", "refused: "))
+    assert str(file) in result.stderr or kind == "certificate"
+    assert len(result.stderr) < 1000

@@ -9,7 +9,7 @@ import typer
 from PIL import Image
 from typer.testing import CliRunner
 
-from linfdist import models
+from linfdist import machine, models
 from linfdist.cli import app
 from linfdist.cli.boundary import Verbs, checking, explain
 from linfdist.data import DataError
@@ -184,3 +184,15 @@ def test_a_json_file_that_cannot_be_written(model, tmp_path):
         run("certify", model, tmp_path / "image.png", "--json", tmp_path)
         == f"error: cannot write {tmp_path}: it is a folder"
     )
+
+
+@pytest.mark.parametrize("variable", ["WORLD_SIZE", "LOCAL_WORLD_SIZE", "TORCHELASTIC_MAX_RESTARTS"])
+@pytest.mark.parametrize("text", ["abc", "", "-1", "1.5", "9" * 5000])
+def test_what_no_launcher_sets(monkeypatch, tmp_path, variable, text):
+    monkeypatch.setenv(variable, text)
+    if variable == "LOCAL_WORLD_SIZE":
+        with pytest.raises(ValueError, match="must be a whole number, as torchrun sets it; unset it"):
+            machine._processes_here()
+        return
+    said = run("train", "digits-quick", "--out", tmp_path / "run", "--set", "epochs=0.1", "--set", "width=5")
+    assert said == f"error: {variable}={text[:40]!r}: must be a whole number, as torchrun sets it; unset it"

@@ -1,5 +1,6 @@
 """The stored files: whole or not there, intact or refused, made once however many ask."""
 
+import json
 import os
 import signal
 import subprocess
@@ -15,7 +16,7 @@ from typer.testing import CliRunner
 import linfdist.data as data
 from linfdist.cli import app
 from linfdist.data import catalogue, store
-from linfdist.data.builtin import Builtin, Content, Corrupt, Info, Source
+from linfdist.data.builtin import Builtin, Content, Corrupt, DataError, Info, Source
 
 SMALL = Info("small", "Small", (1, 2, 3), 3, 5, 4, (0.5,), 0.25)
 
@@ -177,10 +178,10 @@ def read(work):
     time.sleep(0.5)
     return small()
 
-save, replace = safetensors.torch.save_file, os.replace
+save, replace = store.write_tensors, os.replace
 
-def save_file(tensors, path, metadata):
-    save(tensors, path, metadata)
+def write_tensors(path, tensors, metadata):
+    save(path, tensors, metadata)
     if stop == "write":
         os.truncate(path, 100)
     halt("write")
@@ -189,7 +190,7 @@ def rename(source, target):
     replace(source, target)
     halt("rename")
 
-safetensors.torch.save_file, store.os.replace = save_file, rename
+store.write_tensors, store.os.replace = write_tensors, rename
 catalogue._BUILTIN["small"] = Builtin(SMALL, lambda root: None, (Source("memory", read),), "")
 print(catalogue.load("small", "train", root).images.sum().item(), flush=True)
 """
@@ -273,3 +274,24 @@ def test_what_a_killed_fetch_has_left_is_removed_even_when_the_set_is_stored(tmp
         (folder / "inside").mkdir(parents=True)
     assert not data.fetch("digits", tmp_path).fresh
     assert not any(folder.exists() for folder in left)
+
+
+def test_the_same_data_give_the_same_bytes(tmp_path, calls):
+    """In any process: the order of what a file says about itself is fixed."""
+    for name in ("one", "two"):
+        data.fetch("small", tmp_path / name)
+    one, two = ((tmp_path / name / "small" / "train.safetensors").read_bytes() for name in ("one", "two"))
+    assert one == two
+    said = json.loads(one[8 : 8 + int.from_bytes(one[:8], "little")])["__metadata__"]
+    assert list(said) == ["format", "name", "split", "classes", "source", "sha256"]
+
+
+def test_a_pipe_in_place_of_a_stored_file(tmp_path, calls):
+    data.fetch("small", tmp_path)
+    path = tmp_path / "small" / "train.safetensors"
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(Corrupt, match=r"train\.safetensors is damaged .*not a regular file"):
+        data.load("small", "train", tmp_path)
+    with pytest.raises(DataError, match=r"cannot store small in .*it is a pipe or a device"):
+        data.fetch("small", tmp_path)

@@ -182,7 +182,7 @@ def test_verify(run, trained, tmp_path):
     (tmp_path / "damaged").write_bytes(damaged)
     for certificate, picture, model, complaint in [
         ("twice", image, trained.file, "holds 2 certificates of this image"),
-        ("keys", image, trained.file, "a key appears twice"),
+        ("keys", image, trained.file, "has the key 'format' twice"),
         ("wrong", image, trained.file, "levels: the certificate says"),
         ("one", other, trained.file, "holds no certificate of this image"),
         ("one", image, tmp_path / "damaged", "is damaged or was changed"),
@@ -190,7 +190,7 @@ def test_verify(run, trained, tmp_path):
         ("one", image, tmp_path / "none", "No such file"),
         ("one", tmp_path / "text.json", trained.file, "is not an intact image"),
         ("none", image, trained.file, "No such file"),
-        ("text", image, trained.file, "is not JSON"),
+        ("text", image, trained.file, "is not valid JSON"),
         ("list", image, trained.file, "a JSON object is expected, or one per line"),
         ("others", image, trained.file, "holds no certificate of this image"),
     ]:

@@ -6,7 +6,7 @@ import pytest
 
 from linfdist.files import file_sha256, load_tensors, save_tensors
 from linfdist.report.gallery import halves
-from linfdist.runs.folder import Run
+from linfdist.runs.folder import Run, summary_digest
 from linfdist.runs.rows import attack_names, read_rows, summarise
 
 
@@ -17,11 +17,10 @@ def read_run(folder):
 
 
 def edit_summary(run, **changes):
-    """As a summary of the version before, which had no digest of itself."""
+    """Another summary, with its digest."""
     path = run / "summary.json"
     summary = json.loads(path.read_text()) | changes
-    summary.pop("summary_sha256", None)
-    path.write_text(json.dumps(summary))
+    path.write_text(json.dumps(summary | {"summary_sha256": summary_digest(summary)}))
 
 
 def edit_rows(run, change, **changes):
@@ -177,8 +176,8 @@ def test_summary_of_other_rows(run, key, value):
 def test_summary_without_eps(run):
     path = run / "summary.json"
     summary = json.loads(path.read_text())
-    del summary["eps"], summary["method"], summary["summary_sha256"]
-    path.write_text(json.dumps(summary))
+    del summary["eps"], summary["method"]
+    path.write_text(json.dumps(summary | {"summary_sha256": summary_digest(summary)}))
     with pytest.raises(ValueError, match="has no eps, method"):
         read_run(run)
 

@@ -31,7 +31,7 @@ def test_half_a_result_spoils_no_other(tmp_path):
     append_records(path, [ONE, TWO])
     path.write_bytes(path.read_bytes()[:-9])  # as a full disk or a power cut may leave it
     append_records(path, [THREE])
-    with pytest.raises(ValueError, match=r"rows\.jsonl, line 2, is no result"):
+    with pytest.raises(ValueError, match=r"rows\.jsonl, line 2: is not valid JSON .*: remove this line"):
         read_records(path, Kept)
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     path.write_text(lines[0] + lines[2], encoding="utf-8")

@@ -10,7 +10,7 @@ import torch
 from linfdist import recipes
 from linfdist.files import MOST_BYTES, MOST_LINE_BYTES, file_sha256, load_tensors, save_tensors
 from linfdist.recipes import RecipeError
-from linfdist.runs.folder import Gallery, Results, Run
+from linfdist.runs.folder import Gallery, Results, Run, summary_digest
 from linfdist.runs.rows import Attempt, Row
 
 ATTACKS = {"pgd": Attempt(False, 0, 0.1)}
@@ -81,15 +81,14 @@ def with_value(line, key, text):
 
 
 def rewrite(folder, name, number, change):
-    """Change a line of a file, and let the summary, as one of the version before, speak of the file as it is."""
+    """Change a line of a file, and let the summary speak of the file as it is."""
     path = folder / name
     lines = path.read_bytes().split(b"\n")
     lines[number - 1] = change(lines[number - 1])
     path.write_bytes(b"\n".join(lines))
     if name == "rows.jsonl":
-        summary = json.loads((folder / "summary.json").read_text())
-        summary.pop("summary_sha256", None)
-        (folder / "summary.json").write_text(json.dumps(summary | {"rows_sha256": file_sha256(path)}))
+        summary = json.loads((folder / "summary.json").read_text()) | {"rows_sha256": file_sha256(path)}
+        (folder / "summary.json").write_text(json.dumps(summary | {"summary_sha256": summary_digest(summary)}))
 
 
 def refused(call, *told):
@@ -172,13 +171,6 @@ def test_an_unfinished_run(folder):
         Run(folder).check_trained()
 
 
-def test_the_seconds_of_all_parts_are_added_up(folder):
-    seconds = [10.0, 20.0, 5.0, 15.0, 15.5, 1.0]  # resumed twice
-    lines = [json.dumps(EPOCH | {"seconds": value}) for value in seconds]
-    (folder / "metrics.jsonl").write_text("\n".join(lines))
-    assert Run(folder).seconds == 20 + 15.5 + 1
-
-
 OBJECTS = {
     "no JSON": ("{", "not valid JSON"),
     "a list": ("[]", "[]"),
@@ -226,8 +218,7 @@ def test_hostile_objects(folder, name, kind):
 def test_hostile_summaries(folder, key, value, told):
     path = folder / "summary.json"
     summary = json.loads(path.read_text()) | {key: value}
-    del summary["summary_sha256"]
-    path.write_text(json.dumps(summary))
+    path.write_text(json.dumps(summary | {"summary_sha256": summary_digest(summary)}))
     refused(lambda: evaluated(folder), told)
 
 
@@ -276,10 +267,8 @@ def test_one_long_line_does_not_fill_the_memory(folder):
         file.truncate(2**28)  # of zeros, which take no room on the disk
     tracemalloc.start()
     try:
-        with pytest.raises(ValueError, match="was not made from it"):
-            evaluated(folder)
         with pytest.raises(ValueError, match="line 1: has more than 65,536 bytes"):
-            Results(folder).rows(None, [])
+            evaluated(folder)
         assert tracemalloc.get_traced_memory()[1] < 16 * 2**20
     finally:
         tracemalloc.stop()

@@ -10,7 +10,7 @@ from sklearn.datasets import load_breast_cancer, load_digits
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import linfdist as ld
-from linfdist import sklearn as ours
+from linfdist.files import load_tensors
 from linfdist.sklearn import LinfDistClassifier, training
 
 QUICK = {"max_iter": 120, "width": 64, "random_state": 0}
@@ -175,7 +175,7 @@ def test_files(fitted, cancer, tmp_path):
     ld.models.save(network, tmp_path / "bare.safetensors")
     with pytest.raises(ValueError, match="no classifier"):
         LinfDistClassifier.load(tmp_path / "bare.safetensors")
-    header = ours.file.read_header(path)["sklearn"]
+    header = load_tensors(path)[1]["sklearn"]
     for key, value in (
         ("span", [-1.0] * 30),
         ("span", [1e-300] * 30),

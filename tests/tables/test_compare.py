@@ -107,7 +107,7 @@ def test_a_file_that_is_no_trial_is_named(contend, tmp_path):
     folder = tmp_path / rules.name / f"fake-{rules.shared}"
     folder.mkdir(parents=True)
     (folder / "trial-1.json").write_text('{"setting": 3}\n')
-    with pytest.raises(ValueError, match=r"trial-1.json, line 1, is no result \(setting: .*\): remove it"):
+    with pytest.raises(ValueError, match=r"trial-1.json, line 1 is no result: setting: .*: remove this line"):
         contend(Fake())
 
 

@@ -40,7 +40,8 @@ def metrics(folder: Path) -> list[dict]:
 
 
 def files(folder: Path) -> set[str]:
-    return {path.name for path in folder.iterdir()}
+    """The names of all files, except that of the lock, which says who had it last."""
+    return {path.name for path in folder.iterdir()} - {".training.lock"}
 
 
 def stop_after(calls: int, stop):

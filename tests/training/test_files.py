@@ -10,10 +10,13 @@ import torch
 from safetensors.torch import save_file
 
 from linfdist import models
-from linfdist.files import load_tensors, remove_leftovers, save_tensors, write_atomically
+from linfdist.files import alone, load_tensors, remove_leftovers, save_tensors, write_atomically
 from linfdist.models import DistNet
 from linfdist.runs.folder import Run
+from linfdist.training import train
 from linfdist.training.progress import Metrics
+
+from .runs import FINISHED, files, tiny
 
 TENSORS = {"a": torch.arange(6.0).view(2, 3), "b": torch.tensor(1.5), "c": torch.rand(4, 3).T}
 WRITERS = [lambda path: save_tensors(path, TENSORS, {}), lambda path: write_atomically(path, "x")]
@@ -209,3 +212,103 @@ def test_seconds_continue_over_resumptions(tmp_path):
     metrics.add({"step": 5, "epoch": 5, "seconds": metrics.seconds + 104.0, "cpu_seconds": 400.0})
     assert [json.loads(line)["seconds"] for line in path.read_text().splitlines()] == [60.0, 100.0, 130.0, 234.0]
     assert Run(tmp_path).seconds == 234.0
+
+
+# Metrics, and what else is in the folder of a run that begins or is resumed
+
+
+def row(step: int, **changes) -> str:
+    values = {"step": step, "epoch": step, "seconds": 60.0 * step, "cpu_seconds": 120.0 * step} | changes
+    return json.dumps(values) + "\n"
+
+
+def test_only_a_last_line_that_was_cut_off_is_dropped(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(row(1) + row(2) + row(3)[:20])
+    assert Metrics(path, 3).seconds == 120.0
+    assert path.read_text() == row(1) + row(2)
+
+
+DAMAGED = {
+    "cut off": row(2)[:20] + "\n",
+    "a list": "[]\n",
+    "no seconds": '{"step": 2, "epoch": 2}\n',
+    "no cpu_seconds": '{"step": 2, "epoch": 2, "seconds": 3.0}\n',
+    "NaN": row(2, seconds=float("nan")),
+    "infinity": row(2, seconds=float("inf")),
+    "text": row(2, seconds="x"),
+    "deep": "[" * 60_000 + "\n",
+    "a key twice": '{"step": 1, "step": 2, "epoch": 2, "seconds": 3.0, "cpu_seconds": 3.0}\n',
+    "no text": "\udcff\n",
+}
+
+
+@pytest.mark.parametrize("line", DAMAGED.values(), ids=DAMAGED)
+def test_no_row_is_lost_to_a_damaged_line(tmp_path, line):
+    path = tmp_path / "metrics.jsonl"
+    rest = "" if "epoch" in line and "cpu" not in line else row(3)
+    path.write_bytes((row(1) + line + rest).encode(errors="surrogateescape"))
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match=r"metrics\.jsonl(, line 2: | is damaged)"):
+        Metrics(path, 3)
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["metrics.jsonl"]
+
+
+def test_what_is_not_finite_becomes_null(tmp_path):
+    metrics = Metrics(tmp_path / "metrics.jsonl", 0)
+    metrics.add({"step": 1, "epoch": 1, "seconds": 1.0, "cpu_seconds": 1.0, "clean": float("nan"), "p": float("inf")})
+    assert Run(tmp_path).metrics[0]["clean"] is None
+    assert Metrics(tmp_path / "metrics.jsonl", 1).seconds == 1.0
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "recipe.json", "checkpoint.safetensors", "model.safetensors"])
+@pytest.mark.parametrize("kind", ["link", "link to nowhere", "pipe"])
+def test_a_training_writes_through_no_link_and_waits_for_no_pipe(digits, tmp_path, name, kind):
+    out, far = tmp_path / "run", tmp_path / "far"
+    out.mkdir()
+    if kind == "link":
+        far.write_text("of somebody else")
+    if kind == "pipe":
+        os.mkfifo(out / name)
+    else:
+        (out / name).symlink_to(far)
+    before = (out / name).lstat()
+    with pytest.raises((OSError, ValueError), match=rf"{name}|{out} holds a"):
+        train(tiny(epochs=1), out, data_dir=digits, quiet=True, checkpoint_seconds=0)
+    assert far.exists() == (kind == "link")
+    assert kind != "link" or far.read_text() == "of somebody else"
+    assert (out / name).lstat().st_ino == before.st_ino
+
+
+def test_one_training_at_a_time(digits, tmp_path):
+    out = tmp_path / "run"
+    out.mkdir()
+    with (
+        alone(out / ".training.lock", "", ""),
+        pytest.raises(
+            ValueError, match=rf"another process \(pid {os.getpid()} on .*, since .*\) trains into .*run: wait"
+        ),
+    ):
+        train(tiny(epochs=1), out, data_dir=digits, quiet=True)
+    assert files(out) == set()
+    train(tiny(epochs=0.2), out, data_dir=digits, quiet=True)
+    assert files(out) == FINISHED
+
+
+def test_a_recipe_that_lost_a_key(digits, tmp_path):
+    """What is not there is called so; recipes of before may lack keys that have defaults."""
+    out = train(tiny(epochs=0.2), tmp_path / "run", data_dir=digits, quiet=True)
+    kept = json.loads((out / "recipe.json").read_text())
+    del kept["data"]
+    (out / "recipe.json").write_text(json.dumps(kept))
+    with pytest.raises(ValueError, match="data: None there, 'digits' now"):
+        train(tiny(epochs=0.2), out, data_dir=digits, quiet=True, resume=True)
+
+
+@pytest.mark.parametrize("content", ["[" * 100_000, '{"a": 1, "a": 2}', '{"a": NaN}', "[]"], ids=lambda text: text[:9])
+def test_a_recipe_that_is_no_json(digits, tmp_path, content):
+    (tmp_path / "checkpoint.safetensors").touch()
+    (tmp_path / "recipe.json").write_text(content)
+    with pytest.raises(ValueError, match=r"cannot be resumed: its recipe\.json cannot be read"):
+        train(tiny(), tmp_path, data_dir=digits, quiet=True, resume=True)

@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ..files import write_atomically
+from ..files import read_json_object, write_atomically
 from ..machine import Machine
 
 SCHEMA = 1
@@ -121,8 +121,8 @@ class Report:
 
     @staticmethod
     def read(file: Path) -> "Report":
-        content = json.loads(file.read_text(encoding="utf-8"))
-        if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+        content = read_json_object(file)
+        if content.get("schema") != SCHEMA:
             raise ValueError(
                 f"{file} is not a benchmark result of schema {SCHEMA}: measure again with `linfdist bench`"
             )

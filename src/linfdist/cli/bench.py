@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from linfdist.files import check_writable
+from linfdist.files import output
 
 from .boundary import checking, say
 from .options import chosen_device
@@ -46,7 +46,7 @@ def bench(
         settings = BenchSettings.quick(chosen) if quick else BenchSettings(threads=chosen)
     if json:
         with checking("--json"):
-            check_writable(json)
+            json = output(json)
     if where.type != "cpu":
         _on_gpu(where, json, quick)
         return

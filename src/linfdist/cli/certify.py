@@ -13,7 +13,7 @@ from rich.table import Table
 
 from linfdist.certificates.methods import METHODS, methods_in_words
 from linfdist.eps import down
-from linfdist.files import check_apart, check_writable, write_atomically
+from linfdist.files import output, write_atomically
 
 from .boundary import fail, say
 from .options import AUTO, DataDir, DeviceName, ModelPath, open_model
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from linfdist.certificates.images import CertifiedImage, Refused
 
 OUTPUT = Path("-")
+STDOUT = (OUTPUT, Path("/dev/stdout"))  # what was redirected there must not be replaced
 
 
 def certify(
@@ -63,9 +64,8 @@ def certify(
     from linfdist.certificates.images import certify_files
 
     files = data.image_files(images)
-    if json_file is not None and json_file != OUTPUT:
-        check_writable(json_file)
-        check_apart(json_file, [model, *files])
+    if json_file is not None:
+        json_file = OUTPUT if json_file in STDOUT else output(json_file, [model, *files])
     if exact:
         if eps is not None:
             raise ValueError("--eps: not with --exact, where a certificate states the largest radius that is proved")

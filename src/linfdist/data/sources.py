@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path, PurePosixPath
 
+from ..files import file_sha256, opened, read_bytes
 from .builtin import Corrupt, Unavailable
 
 _BLOCK = 1 << 20
@@ -151,18 +152,23 @@ def download(url: str, limit: int, work: Path) -> Path:
 
 
 def check_sha256(path: Path, expected: str) -> None:
-    digest = hashlib.sha256()
-    with path.open("rb") as handle:
-        while block := handle.read(_BLOCK):
-            digest.update(block)
-    if digest.hexdigest() != expected:
-        raise Corrupt(f"{path.name}: sha256 is {digest.hexdigest()}, should be {expected}: truncated or another file")
+    found = file_sha256(path)
+    if found != expected:
+        raise Corrupt(f"{path.name}: sha256 is {found}, should be {expected}: truncated or another file")
 
 
 def check_md5(where: str, data: bytes | memoryview, expected: str) -> None:
     found = hashlib.md5(data, usedforsecurity=False).hexdigest()
     if found != expected:
         raise Corrupt(f"{where}: md5 is {found}, should be {expected}: truncated or another file")
+
+
+def read_file(path: Path, limit: int) -> bytes:
+    """Read a file of a data set; it is refused if it is larger than `limit` bytes."""
+    try:
+        return read_bytes(path, limit)
+    except (OSError, ValueError) as error:
+        raise Corrupt(f"{path} cannot be used: {error}") from error
 
 
 def gunzip(where: str, data: bytes, size: int) -> bytes:
@@ -219,7 +225,7 @@ _Member = tuple[str, int, Callable[[], bytes]]
 
 
 def _zip_members(archive: Path) -> Iterator[_Member]:
-    with zipfile.ZipFile(archive) as handle:
+    with opened(archive) as file, zipfile.ZipFile(file) as handle:
         for member in handle.infolist():
             if stat.S_ISLNK(member.external_attr >> 16):
                 raise Corrupt(f"{archive} is refused: {member.filename!r} is a link or a device")
@@ -228,7 +234,7 @@ def _zip_members(archive: Path) -> Iterator[_Member]:
 
 
 def _tar_members(archive: Path) -> Iterator[_Member]:
-    with tarfile.open(archive) as handle:
+    with opened(archive) as file, tarfile.open(fileobj=file) as handle:
         for member in handle:
             if member.isfile():
                 yield member.name, member.size, partial(_tar_read, handle, member)

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from platformdirs import user_cache_path
-from safetensors import SafetensorError, safe_open
 
-from ..files import remove_leftovers, replacing
+from ..files import mapped, metadata_in, parse_json, remove_leftovers, replacing, tensors_in, write_tensors
 from .builtin import Content, Corrupt, Info
 
 if TYPE_CHECKING:
@@ -87,16 +86,15 @@ def workspace(place: Path) -> Iterator[Path]:
 def write(root: Path, info: Info, content: Content, source: str) -> None:
     """Write both splits, each whole or not at all; neither if one of them fails."""
     import torch
-    from safetensors.torch import save_file
 
     classes = json.dumps(content.classes)
     with ExitStack() as both:
         for split, (pixels, numbers) in content.splits.items():
             images, labels = torch.from_numpy(pixels).contiguous(), torch.from_numpy(numbers)
-            save_file(
-                {"images": images, "labels": labels},
+            write_tensors(
                 both.enter_context(replacing(file(root, info.name, split))),
-                metadata={
+                {"images": images, "labels": labels},
+                {
                     "format": FORMAT,
                     "name": info.name,
                     "split": split,
@@ -113,12 +111,12 @@ def read(root: Path, info: Info, split: str) -> Stored:
 
     path = file(root, info.name, split)
     try:
-        with safe_open(path, framework="pt") as handle:
-            metadata: dict[str, str] = handle.metadata() or {}
-            images, labels = handle.get_tensor("images"), handle.get_tensor("labels")
+        stored = mapped(path)
+        metadata, tensors = metadata_in(stored, path), tensors_in(stored, path)
+        images, labels = tensors["images"], tensors["labels"]
     except FileNotFoundError:
         raise
-    except (SafetensorError, OSError) as error:
+    except (KeyError, OSError, ValueError) as error:
         raise _damaged(path, info.name, str(error)) from error
     expected = {"format": FORMAT, "name": info.name, "split": split}
     found = {key: metadata.get(key) for key in expected}
@@ -127,7 +125,8 @@ def read(root: Path, info: Info, split: str) -> Stored:
     classes = metadata.get("classes", "")
     if _checksum(images, labels, classes) != metadata.get("sha256"):
         raise _damaged(path, info.name, "its content does not have the checksum in its header")
-    return Stored(Dataset(info.name, images, labels, tuple(json.loads(classes))), metadata.get("source", "unknown"))
+    names = tuple(parse_json(classes, str(path)))
+    return Stored(Dataset(info.name, images, labels, names), metadata.get("source", "unknown"))
 
 
 def _checksum(images: Tensor, labels: Tensor, classes: str) -> str:

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from .builtin import Builtin, Content, Corrupt, Info, Pixels, Source
-from .sources import download, members, progress
+from .sources import download, members, progress, read_file
 
 _FOLDER = "tiny-imagenet-200"
 _ARCHIVES = (f"{_FOLDER}.zip", f"{_FOLDER}.tar.xz", f"{_FOLDER}-trainval.tar.xz", f"{_FOLDER}.tar.gz")
@@ -142,7 +142,7 @@ def _from_folder(folder: Path) -> Content:
         for path in paths:
             name = path.relative_to(folder).as_posix()
             if path.is_file() and _wanted(name):
-                files[name] = path.read_bytes()
+                files[name] = read_file(path, _FILE_LIMIT)
             advance(1)
     return content(files, str(folder))
 

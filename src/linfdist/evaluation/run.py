@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from filelock import FileLock, Timeout
+from filelock import FileLock
 from torch import Tensor
 
 from ..attacks import attack
@@ -15,7 +15,7 @@ from ..certificates import on_device
 from ..data import Dataset
 from ..data.samples import check_plain
 from ..eps import Eps, as_text
-from ..files import remove_leftovers
+from ..files import alone, remove_leftovers
 from ..models import Network, as_network
 from ..runs.folder import GALLERY, Gallery, Results
 from ..runs.rows import Row, Violation, summarise, violations
@@ -133,13 +133,9 @@ class _Evaluator:
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Make sure that no other process works on the same part."""
-        try:
-            with FileLock(self.out / f".rows{self.shard.suffix}.lock", timeout=0):
-                yield
-        except Timeout:
-            raise ValueError(
-                f"another process is evaluating {self._what()} into {self.out}: wait for it, or choose another --out"
-            ) from None
+        doing = f"evaluates {self._what()} into {self.out}"
+        with alone(self.out / f".rows{self.shard.suffix}.lock", doing, "wait for it, or choose another --out"):
+            yield
 
     def forget(self) -> None:
         """Drop this part's work. Finished results of the whole stay until new ones replace them."""
@@ -228,9 +224,8 @@ class _Evaluator:
         for shard in self.shard.all:
             place = Results(self.out, shard.suffix)
             summary = place.summary() or {}
-            place.check(summary)
             indices = [index for batch in self.batches(shard).values() for index in batch]
-            rows += place.rows(indices, self.settings.attacks)
+            rows += place.rows(summary, indices, self.settings.attacks)
             times.append(summary["seconds"])
         rows.sort(key=lambda row: row.index)
         whole = self.finish_whole(rows, add_up(times))

@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING, Any
 from ..attacks import ATTACKS
 from ..certificates.methods import METHODS, check_method
 from ..eps import parse_eps
-from ..files import MOST_LINE_BYTES, append, excerpt, parse_json, read_lines, remove_leftovers, write_atomically
+from ..files import (
+    MOST_LINE_BYTES,
+    append,
+    check_writable,
+    excerpt,
+    parse_json,
+    read_lines,
+    remove_leftovers,
+    write_atomically,
+)
 from ..runs.rows import Row, check_rows
 
 if TYPE_CHECKING:
@@ -238,6 +247,7 @@ class Part:
                 "use the same settings to resume it, --fresh to drop it, or another --out"
             )
         if whole < self.path.stat().st_size:
+            check_writable(self.path)
             os.truncate(self.path, whole)
 
     def add(self, batch: int, done: Done) -> None:

@@ -1,7 +1,6 @@
 """A proof and an attack that contradict each other: what is raised then, and what is kept for a bug report."""
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from PIL import Image
 from torch import Tensor
 
 from ..errors import LinfdistError
-from ..files import write_atomically
+from ..files import replacing, write_atomically
 from ..runs.rows import Violation
 
 _SHOWN_SIDE = 256  # pixels on the screen, at least
@@ -49,9 +48,8 @@ def save(
         results = {name: known[index].detach().cpu() for name, known in attacked.items() if index in known}
         path = out / f"violation-{index}.png"
         pictures = [images[index], *[(image * 255).round().to(torch.uint8) for image in results.values()]]
-        unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        _side_by_side(pictures).save(unfinished, format="PNG")
-        os.replace(unfinished, path)
+        with replacing(path) as unfinished:
+            _side_by_side(pictures).save(unfinished, format="PNG")
         content = {
             "violations": [violation.what for violation in mine],
             "row": mine[0].row.as_json(),

@@ -1,6 +1,5 @@
 """What an exact network proves about images, nothing rounded before the head; certificates as data and in files."""
 
-import json
 import math
 import os
 from collections.abc import Sequence
@@ -17,12 +16,11 @@ from ..certificates.proofs import ROWS
 from ..data.samples import check_labels
 from ..eps import round_down
 from ..errors import LinfdistError
-from ..files import MOST_BYTES
+from ..files import MOST_BYTES, parse_json, read_bytes
 from ..models.base import Columns
 from ..ops.dist import dist_box
 from .bounds import largest
 from .network import FrozenNet, image_sha256
-from .twin import unique
 
 FORMAT = "linfdist-certificate-1"
 # Every checker has its own formula for each of them (`twin.py`, proofs/, export/page/): whoever adds one adds it to
@@ -279,19 +277,9 @@ def certificates_of_files(
 
 def read_certificate(path: Path, image_sha256: str) -> dict[str, Any]:
     """Find the certificate of an image in a file that holds one, or several, one per line."""
-    if path.exists() and not path.is_file():
-        raise ValueError(f"{path} is no regular file: give the file that `linfdist certify --exact` wrote")
-    with open(path, "rb") as file:
-        content = file.read(MOST_BYTES + 1)
-    if len(content) > MOST_BYTES:
-        raise ValueError(f"{path} has more than {MOST_BYTES:,} bytes: give the certificate of this image alone")
-    try:
-        text = content.decode().strip()
-        certificates = [
-            json.loads(part, object_pairs_hook=unique) for part in (text.splitlines() if "\n{" in text else [text])
-        ]
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not JSON that can be trusted ({error})") from None
+    content = read_bytes(path, MOST_BYTES).strip()
+    parts = content.splitlines() if b"\n{" in content else [content]
+    certificates = [parse_json(part, str(path)) for part in parts]
     if not all(isinstance(each, dict) for each in certificates):
         raise ValueError(f"{path} holds no certificate: a JSON object is expected, or one per line")
     found = [each for each in certificates if each.get("image_sha256") == image_sha256]

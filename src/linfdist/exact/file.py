@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..files import HEADER, excerpt, save_tensors, tensors_in
+from ..files import HEADER, excerpt, read_bytes, save_tensors, tensors_in
 from .head import FrozenHead
 from .network import FrozenLayer, FrozenNet
 from .stem import MAX_K, Pool, Stem
@@ -56,9 +56,7 @@ def load(path: str | Path) -> FrozenNet:
     path = Path(path)
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist: `linfdist export MODEL --format exact` writes such a file")
-    if not path.is_file() or path.stat().st_size > LARGEST_FILE:
-        raise ValueError(f"{path} is no exact network: it is not a regular file of at most {LARGEST_FILE} bytes")
-    return parse(path.read_bytes(), path)
+    return parse(read_bytes(path, LARGEST_FILE), path)
 
 
 def parse(content: bytes, path: Path) -> FrozenNet:

@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from ..data import Dataset
 from ..eps import Eps, as_text, parse_eps
 from ..exact import FrozenNet, save
-from ..files import write_atomically
+from ..files import read_bytes, write_atomically
 from ..version import __version__
 
 # In this order: a module comes after those that it imports.
@@ -101,7 +101,7 @@ def _json(value: object) -> str:
 def _bytes(network: FrozenNet) -> bytes:
     with TemporaryDirectory() as folder:
         save(network, Path(folder) / "exact.safetensors")
-        return (Path(folder) / "exact.safetensors").read_bytes()
+        return read_bytes(Path(folder) / "exact.safetensors")
 
 
 def _samples(samples: Dataset) -> dict[str, object]:

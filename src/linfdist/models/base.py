@@ -112,6 +112,7 @@ class PixelNet(Contract, Network):
         self.shape = shape
         self.size = shape[1:] if crop is None else (crop, crop)  # of the image after the crop
         self.class_names, self.resize = None, None
+        self._file_sha256: str | None = None  # of the file that it was loaded from
 
     @property
     @abstractmethod
@@ -127,9 +128,9 @@ class PixelNet(Contract, Network):
         return self.any_tensor.device
 
     def checksum(self, file: Path | None = None) -> str:
-        """Return the sha256 of the file; without one, that of the configuration and the weights."""
+        """Return the sha256 of the file as it was loaded; without one, that of the configuration and the weights."""
         if file is not None:
-            return file_sha256(file)
+            return self._file_sha256 or file_sha256(file)
         config = self.config or [list(each) for each in self._attributes()]  # it may have none
         digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode())
         for name, tensor in sorted(self.state_dict().items()):

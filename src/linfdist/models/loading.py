@@ -1,5 +1,6 @@
 """Networks in files: build them from their configuration, save them, and load them by name, file or run."""
 
+import hashlib
 import os
 import re
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from ..files import excerpt, header_in, read_regular, save_tensors, tensors_in
+from ..files import excerpt, header_in, read_bytes, save_tensors, tensors_in
 from ..runs.folder import CHECKPOINT, MODEL
 from . import zoo
 from .base import Network, PixelNet
@@ -97,6 +98,11 @@ def load(source: str | os.PathLike[str], folder: Path | None = None) -> Network:
     A file is read once. Anything that is not a whole safetensors file with matching names, shapes and finite weights is
     refused, and so is a file of the zoo that is not the one that its card describes.
     """
+    return parse(*read(source, folder))
+
+
+def read(source: str | os.PathLike[str], folder: Path | None = None) -> tuple[bytes, Path]:
+    """Read the file of a network, once, and verify one of the zoo; the content comes with the file's path."""
     path = found = zoo.find(source, folder)
     if path.is_dir():
         path = path / MODEL
@@ -106,9 +112,14 @@ def load(source: str | os.PathLike[str], folder: Path | None = None) -> Network:
             raise FileNotFoundError(f"{path.parent} has no network to load: {hint}")
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist: give a {MODEL} or the folder of a finished run")
-    content = read_regular(path)
+    content = read_bytes(path)
     if found != Path(source):  # it is of the zoo
         zoo.check(path, content)
+    return content, path
+
+
+def parse(content: bytes, path: Path) -> Network:
+    """Build the network of a file's content, which was read from `path`: see `load`."""
     header = header_in(content, path)
     if str(header.get("format")).startswith("linfdist-exact"):
         return cast(Network, import_module(ABOVE["linfdist-exact"]).parse(content, path))
@@ -121,15 +132,21 @@ def load(source: str | os.PathLike[str], folder: Path | None = None) -> Network:
     _check_fit(network, tensors, path)
     network = network.to_empty(device="cpu")
     load_into(network, tensors, path)
+    network._file_sha256 = hashlib.sha256(content).hexdigest()
     network.class_names, network.resize = _names(header, network.classes, path), _resize(header, network, path)
     return network
 
 
 def load_floats(source: str | os.PathLike[str]) -> PixelNet:
     """Load a network in floating point, to train or to build others from; TypeError for an exact one."""
-    network = load(source)
+    return parse_floats(*read(source))
+
+
+def parse_floats(content: bytes, path: Path) -> PixelNet:
+    """Build the network in floating point of a file's content, which was read from `path`: see `load_floats`."""
+    network = parse(content, path)
     if network.exact:
-        raise TypeError(f"{os.fspath(source)} is an exact network: give one in floating point")
+        raise TypeError(f"{path} is an exact network: give one in floating point")
     return network.floats
 
 

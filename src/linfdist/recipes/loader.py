@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..files import read_json_object
+from ..files import MOST_BYTES, parse_toml, read_bytes, read_json_object
 from .problems import RecipeError, closest
 
 if TYPE_CHECKING:  # names are listed without pydantic
     from .schema import Recipe
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 
 class _Readable(Protocol):
     @property
     def name(self) -> str: ...
 
-    def read_text(self, encoding: str) -> str: ...
+    def read_bytes(self) -> bytes: ...
 
 
 def names() -> list[str]:
@@ -89,15 +83,15 @@ def _load_json(path: Path) -> Recipe:
     try:
         values = read_json_object(path)
     except ValueError as error:
-        raise RecipeError([str(error).removeprefix(f"{path}: ")], str(path)) from error
+        raise RecipeError([str(error).removeprefix(str(path)).lstrip(": ")], str(path)) from error
     return build(values, str(path), given={})
 
 
 def _parse(file: _Readable) -> dict[str, Any]:
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        return parse_toml(read_bytes(file, MOST_BYTES) if isinstance(file, Path) else file.read_bytes(), str(file))
     except ValueError as error:
-        raise RecipeError([f"is not valid TOML: {error}"], str(file)) from error
+        raise RecipeError([str(error).removeprefix(str(file)).lstrip(": ")], str(file)) from error
 
 
 def _names_in(stem: str, content: dict[str, Any]) -> Iterator[str]:

@@ -1,7 +1,6 @@
 """Published numbers, as printed: Decimals keep every digit, so 56.80 stays 56.80."""
 
 import functools
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -10,11 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 from ..eps import parse_eps
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from ..files import parse_toml
 
 _FIELDS = ("data", "eps", "method", "cited", "model", "flops", "test", "robust", "certified", "note")
 NETWORKS = {  # their titles, by the names that recipes use
@@ -58,8 +53,8 @@ class Table:
 @functools.cache
 def tables() -> dict[int, Table]:
     """Every stored table, by its number in the paper."""
-    text = (files(__package__) / "published.toml").read_text(encoding="utf-8")
-    found = tomllib.loads(text, parse_float=Decimal)["tables"]
+    text = (files(__package__) / "published.toml").read_bytes()
+    found = parse_toml(text, "published.toml", parse_float=Decimal)["tables"]
     return {entry["number"]: _table(entry) for entry in found}
 
 

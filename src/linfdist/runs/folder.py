@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -12,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from ..eps import parse_eps
 from ..files import (
     excerpt,
-    file_sha256,
     load_tensors,
     parse_json,
     read_json_object,
@@ -48,6 +48,21 @@ MOST_EPOCHS = 100_000
 MOST_GALLERY_BYTES = 2**30
 _NEEDED = ("n", "eps", "clean", "robust", "certified", "mean_radius", "method", "model_sha256")
 _AGAIN = "evaluate again with --fresh, or remove its folder"
+
+
+def read_metrics(path: Path) -> tuple[tuple[Mapping[str, Any], ...], bool]:
+    """Read the epochs, and whether the last line was cut off while it was written; none if there is no such file.
+
+    Raises ValueError for any other damage.
+    """
+    epochs: list[Mapping[str, Any]] = []
+    for where, line in read_lines(path) if os.path.lexists(path) else ():
+        if not line.endswith(b"\n") and not line.rstrip().endswith(b"}"):
+            return tuple(epochs), True
+        if len(epochs) == MOST_EPOCHS:
+            raise ValueError(f"{path} is damaged: it has more than {MOST_EPOCHS:,} lines")
+        epochs.append(_epoch(parse_json(line, where), where))
+    return tuple(epochs), False
 
 
 class Run:
@@ -90,7 +105,7 @@ class Run:
     def stored_recipe(self) -> Mapping[str, Any] | None:
         """The recipe as it is stored, which may be one of another version; None if there is none."""
         path = self.folder / RECIPE
-        return read_json_object(path) if path.is_file() else None
+        return read_json_object(path) if os.path.lexists(path) else None
 
     @functools.cached_property
     def recipe(self) -> "Recipe":
@@ -102,15 +117,7 @@ class Run:
     @functools.cached_property
     def _metrics(self) -> tuple[tuple[Mapping[str, Any], ...], bool]:
         """The epochs, and whether the last line was cut off while it was written."""
-        path = self.folder / METRICS
-        epochs: list[Mapping[str, Any]] = []
-        for where, line in read_lines(path) if path.is_file() else ():
-            if not line.endswith(b"\n") and not line.rstrip().endswith(b"}"):
-                return tuple(epochs), True
-            if len(epochs) == MOST_EPOCHS:
-                raise ValueError(f"{path} is damaged: it has more than {MOST_EPOCHS:,} lines")
-            epochs.append(_epoch(parse_json(line, where), where))
-        return tuple(epochs), False
+        return read_metrics(self.folder / METRICS)
 
     @property
     def metrics(self) -> tuple[Mapping[str, Any], ...]:
@@ -119,17 +126,8 @@ class Run:
 
     @property
     def seconds(self) -> float:
-        """The time spent on training, all resumptions together.
-
-        Version 0.1 counted from 0 again after each of them, so parts are added up. What a resumed run had done after
-        its last whole epoch is not known, and left out.
-        """
-        total = before = 0.0
-        for epoch in self.metrics:
-            now = float(epoch["seconds"])
-            total += now - before if now >= before else now
-            before = now
-        return total
+        """The time spent on training up to the last whole epoch, all resumptions together."""
+        return float(self.metrics[-1]["seconds"]) if self.metrics else 0.0
 
     @functools.cached_property
     def _evaluation(self) -> tuple[tuple[Row, ...], dict[str, Any]]:
@@ -175,7 +173,7 @@ class Run:
     def gallery(self) -> "Gallery | None":
         """The most and the least robust images; None if there is no such file."""
         path = self.folder / GALLERY
-        return Gallery.read(path, self.rows) if path.is_file() else None
+        return Gallery.read(path, self.rows) if os.path.lexists(path) else None
 
 
 @dataclass(frozen=True)
@@ -210,7 +208,7 @@ class Results:
         """
         text = "".join(json.dumps(row.as_json(), allow_nan=False) + "\n" for row in rows)
         bound = {**summary, "rows_sha256": hashlib.sha256(text.encode()).hexdigest()}
-        bound["summary_sha256"] = _digest(bound)
+        bound["summary_sha256"] = summary_digest(bound)
         for file in (self.rows_file, self.summary_file):
             remove_leftovers(file)
         self.summary_file.unlink(missing_ok=True)
@@ -221,8 +219,7 @@ class Results:
     def summary(self) -> dict[str, Any] | None:
         """Read the summary; None if there is none.
 
-        Raises ValueError if it is damaged or was changed after it was written. Summaries of older versions have no
-        digest of themselves: `checked_rows` checks them against their rows.
+        Raises ValueError if it is damaged or was changed after it was written.
         """
         try:
             summary = read_json_object(self.summary_file)
@@ -233,23 +230,26 @@ class Results:
         seconds = summary.get("seconds", {})
         if not isinstance(seconds, dict) or any(type(value) not in (int, float) for value in seconds.values()):
             raise ValueError(f"{self.summary_file}: seconds must be numbers, got {excerpt(seconds)}: {_AGAIN}")
-        if "summary_sha256" in summary and summary["summary_sha256"] != _digest(summary):
+        if summary.get("summary_sha256") != summary_digest(summary):
             raise ValueError(
                 f"{self.summary_file} was changed after it was written: its content does not have the sha256 "
-                f"{excerpt(summary['summary_sha256'])} that it states: {_AGAIN}"
+                f"{excerpt(summary.get('summary_sha256'))} that it states: {_AGAIN}"
             )
         return summary
 
-    def check(self, summary: Mapping[str, Any]) -> None:
-        """Raise ValueError unless the rows are those that the summary was made from."""
-        if not self.rows_file.exists() or file_sha256(self.rows_file) != summary.get("rows_sha256"):
-            raise ValueError(f"{self.rows_file} is damaged ({self.summary_file.name} was not made from it): {_AGAIN}")
+    def rows(self, summary: Mapping[str, Any], indices: Sequence[int] | None, attacks: Sequence[str]) -> list[Row]:
+        """Read the rows that the summary was made from.
 
-    def rows(self, indices: Sequence[int] | None, attacks: Sequence[str]) -> list[Row]:
-        """Read the rows, which must be those of these images (None: of any), attacked by just these attacks."""
+        They must be those of these images (None: of any), attacked by just these attacks.
+        """
+        digest = hashlib.sha256()
         try:
-            rows = read_rows(self.rows_file)
+            rows = read_rows(self.rows_file, digest.update)
+            if digest.hexdigest() != summary.get("rows_sha256"):
+                raise ValueError(f"{self.summary_file.name} was not made from it")
             check_rows(rows, indices, attacks)
+        except FileNotFoundError:
+            raise ValueError(f"{self.rows_file} is missing: {_AGAIN}") from None
         except ValueError as error:
             raise ValueError(f"{self.rows_file} is damaged ({error}): {_AGAIN}") from None
         return rows
@@ -265,12 +265,10 @@ class Results:
         for key in ("eps", "method", "model_sha256"):
             if not isinstance(summary[key], str):
                 raise ValueError(f"{self.summary_file}: {key} = {excerpt(summary[key])} must be text")
-        if "rows_sha256" in summary:
-            self.check(summary)
         attacks = summary.get("attacks")
         if not isinstance(attacks, dict):
             raise ValueError(f"{self.summary_file}: attacks = {excerpt(attacks)} must be a JSON object")
-        rows, eps = self.rows(None, list(attacks)), str(summary["eps"])
+        rows, eps = self.rows(summary, None, list(attacks)), str(summary["eps"])
         for key, counted in summarise(rows, eps, list(attacks)).items():
             if not _agree(summary[key], counted):
                 raise ValueError(
@@ -418,7 +416,7 @@ def _agree(stated: Any, counted: Any) -> bool:
     return type(stated) is type(counted) and bool(stated == counted)
 
 
-def _digest(summary: Mapping[str, Any]) -> str:
+def summary_digest(summary: Mapping[str, Any]) -> str:
     """Return the sha256 that binds a summary to its rows: of all entries except this one and the times."""
     bound = {key: value for key, value in summary.items() if key not in ("summary_sha256", "seconds")}
     return hashlib.sha256(json.dumps(bound, sort_keys=True).encode()).hexdigest()

@@ -13,13 +13,23 @@ from .. import files
 Percent = Annotated[float, Field(ge=0, le=100)]
 
 
+Result = TypeVar("Result", bound="Record")
+
+
 class Record(BaseModel):
     """A result that is kept: nothing in it may be unknown, of another type than declared, or no finite number."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-
-Result = TypeVar("Result", bound=Record)
+    @classmethod
+    def parse(cls: type[Result], text: str | bytes, where: str, what: str = "result") -> Result:
+        """Parse a JSON text; ValueError starts with `where` and names every entry that does not fit."""
+        files.parse_json(text, where)  # which is stricter than pydantic's parser, and says what the JSON lacks
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            problems = (f"{'.'.join(map(str, each['loc'])) or what}: {each['msg']}" for each in error.errors())
+            raise ValueError(f"{where} is no {what}: {'; '.join(problems)}") from None
 
 
 def read_records(path: Path, kind: type[Result]) -> list[Result]:
@@ -29,11 +39,9 @@ def read_records(path: Path, kind: type[Result]) -> list[Result]:
         if not line.strip():
             continue
         try:
-            rows.append(kind.model_validate_json(line))
-        except ValidationError as error:
-            problem = error.errors()[0]
-            key = ".".join(map(str, problem["loc"])) or "it"
-            raise ValueError(f"{where}, is no result ({key}: {problem['msg']}): remove it") from None
+            rows.append(kind.parse(line, where))
+        except ValueError as error:
+            raise ValueError(f"{error}: remove this line") from None
     return rows
 
 
@@ -51,6 +59,6 @@ def _ends_a_line(path: Path) -> bool:
     """Whether a file, if there is one, is empty or ends with the end of a line."""
     if not path.exists() or not path.stat().st_size:
         return True
-    with open(path, "rb") as file:
+    with files.opened(path) as file:
         file.seek(-1, os.SEEK_END)
         return file.read() == b"\n"

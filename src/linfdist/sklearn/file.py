@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..files import excerpt, read_header
-from ..models import load_floats as load_network
+from ..files import excerpt, header_in
 from ..models import save as save_network
+from ..models.loading import parse_floats, read
 from .scaling import NARROWEST, Scaling
 
 if TYPE_CHECKING:
@@ -48,9 +48,8 @@ def save(classifier: "LinfDistClassifier", path: str | os.PathLike[str]) -> None
 
 def load(classifier: "LinfDistClassifier", path: str | os.PathLike[str]) -> "LinfDistClassifier":
     """Fill a new classifier with what a file holds; ValueError says what is wrong with the file."""
-    place = Path(path)
-    network = load_network(place)
-    content = read_header(place).get(KEY)
+    stored, place = read(path)
+    network, content = parse_floats(stored, place), header_in(stored, place).get(KEY)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ValueError(f"{place} holds a network, but no classifier of LinfDistClassifier.save")
     try:

@@ -1,15 +1,15 @@
 """Run a comparison: each contender that has no row yet, one after the other."""
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from tempfile import TemporaryFile
 
 import torch
-from filelock import FileLock, Timeout
 
 from .. import data
 from ..data import Dataset
 from ..data.base import spread_out
+from ..files import alone, append, check_writable
 from ..runs.folder import MODEL
 from ..runs.records import append_records
 from ..training import Diverged
@@ -37,14 +37,11 @@ def run(
     folder = out / rules.name
     folder.mkdir(parents=True, exist_ok=True)
     _check_writable(rows_file)
-    try:
-        with FileLock(folder / ".lock", timeout=0):
-            images = load_images(rules, data_dir)
-            done = {row.method for row in read_compare_rows(rows_file) if _fits(row, rules, images)}
-            left = [each for each in wanted if each.name not in done]
-            _run_each(left, rules, images, folder, rows_file, tell, show)
-    except Timeout:
-        raise ValueError(f"another process compares into {folder}: wait for it, or choose another --out") from None
+    with alone(folder / ".lock", f"compares into {folder}", "wait for it, or choose another --out"):
+        images = load_images(rules, data_dir)
+        done = {row.method for row in read_compare_rows(rows_file) if _fits(row, rules, images)}
+        left = [each for each in wanted if each.name not in done]
+        _run_each(left, rules, images, folder, rows_file, tell, show)
     return [row for row in read_compare_rows(rows_file) if _fits(row, rules, images)]
 
 
@@ -52,10 +49,10 @@ def _check_writable(rows_file: Path) -> None:
     """Find out before hours of training, and not after; whatever other processes write there is left alone."""
     try:
         rows_file.parent.mkdir(parents=True, exist_ok=True)
-        with open(rows_file, "ab") if rows_file.exists() else TemporaryFile(dir=rows_file.parent):
-            pass
+        append(rows_file, "") if os.path.lexists(rows_file) else check_writable(rows_file)
     except OSError as error:
-        raise ValueError(f"{rows_file} cannot be written ({error.strerror}): choose another --rows or --out") from None
+        reason = error.strerror or error
+        raise ValueError(f"{rows_file} cannot be written ({reason}): choose another --rows or --out") from None
 
 
 def load_images(rules: Rules, data_dir: Path | None = None) -> Images:

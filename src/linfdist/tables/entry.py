@@ -10,7 +10,6 @@ from datetime import date
 from pathlib import Path
 
 import torch
-from pydantic import ValidationError
 
 from .. import models
 from ..attacks import attack
@@ -18,9 +17,10 @@ from ..data import Dataset
 from ..evaluation import BATCH, Violated, evaluate, summarise, violations
 from ..evaluation.batch import Certifiers, evaluate_batch
 from ..evaluation.progress import busy
-from ..files import file_sha256, read_header, write_atomically
+from ..files import header_in, read_bytes, write_atomically
 from ..machine import in_words
 from ..models import PixelNet
+from ..models.loading import parse_floats
 from ..runs.folder import MODEL
 from ..runs.records import Record, read_records
 from ..training import Diverged
@@ -142,11 +142,10 @@ class Entry:
         path, setting = self.folder / MODEL, self.contender.settings[number]
         if path.exists():
             try:
-                record = Trained.model_validate_json(str(read_header(path).get(HEADER)))
+                content = read_bytes(path)
+                record = Trained.parse(str(header_in(content, path).get(HEADER)), f"{path}, its record", "training")
                 if record.setting == plain(setting):
-                    return models.load_floats(path), record
-            except ValidationError:
-                raise ValueError(f"{path} has no record of its training: remove it, and it is trained again") from None
+                    return parse_floats(content, path), record
             except ValueError as error:
                 raise ValueError(f"{error}; remove it, and it is trained again") from None
         task, seconds = self.images.all, self.rules.training_seconds
@@ -178,7 +177,7 @@ class Entry:
         """Evaluate the network and make the row."""
         file = self.folder / MODEL
         part = "test" if self.rules.limit is None else f"test{len(self.images.test)}"
-        out = self.folder / f"{part}-{file_sha256(file)[:12]}"
+        out = self.folder / f"{part}-{network.checksum(file)[:12]}"
         summary = evaluate(
             network, self.images.test, self.eps, out, file, method=self.method, radii=False,
             attacks=MEASURED_BY, show_progress=self.show,

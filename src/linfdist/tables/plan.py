@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from .. import recipes
+from ..files import parse_toml
 from ..report.published import Result, tables
 
 if TYPE_CHECKING:
     from ..recipes import Recipe
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 Scale = Literal["paper", "laptop"]
 SCALES: tuple[str, ...] = get_args(Scale)
@@ -51,7 +46,7 @@ class Planned:
 
 @functools.cache
 def _tables() -> dict[int, dict[str, Any]]:
-    content = tomllib.loads((files(__package__) / "tables.toml").read_text(encoding="utf-8"))
+    content = parse_toml((files(__package__) / "tables.toml").read_bytes(), "tables.toml")
     return {int(number): table for number, table in content.items()}
 
 

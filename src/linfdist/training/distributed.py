@@ -181,7 +181,7 @@ def workers(device: str | torch.device = machine.AUTO, timeout: timedelta = time
     device = machine.choose_device(device)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    world = int(os.environ.get("WORLD_SIZE", "1"))
+    world = machine.from_launcher("WORLD_SIZE", 1)
     if world == 1 or torch.distributed.is_initialized():
         group = torch.distributed.is_initialized()
         yield Workers(

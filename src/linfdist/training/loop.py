@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from .. import data, machine
 from ..eps import in_words
-from ..files import remove_leftovers, write_atomically
+from ..files import alone, read_json_object, remove_leftovers, write_atomically
 from ..models import PixelNet, save
 from ..recipes import Recipe
 from ..runs.folder import CHECKPOINT, METRICS, MODEL, RECIPE
@@ -73,11 +73,12 @@ def train(
     out = Path(out)
     with workers(device) as me:
         try:
-            if _finished_before(recipe, out, me, resume):
-                return out
-            run = _Run(recipe, out, me, data_dir)
-            run.restore_or_start()
-            run.go(quiet, tensorboard, evaluate, checkpoint_seconds)
+            with _folder(out, me):
+                if _finished_before(recipe, out, me, resume):
+                    return out
+                run = _Run(recipe, out, me, data_dir)
+                run.restore_or_start()
+                run.go(quiet, tensorboard, evaluate, checkpoint_seconds)
         except Diverged as error:
             kept = (out / CHECKPOINT).exists()
             hint = "the last checkpoint is from before this step" if kept else "there is no checkpoint yet"
@@ -85,7 +86,7 @@ def train(
         except RuntimeError as error:
             if not me.lost(error):
                 raise
-            again = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) < _restarts()
+            again = machine.from_launcher("TORCHELASTIC_RESTART_COUNT", 0) < _restarts()
             what = "torchrun starts it again" if again else "Start the job again with --resume"
             raise LostWorker(
                 f"another process of this job is gone ({without_advice(error)}). {what}: "
@@ -94,9 +95,22 @@ def train(
     return out
 
 
+@contextmanager
+def _folder(out: Path, me: Workers) -> Iterator[None]:
+    """Make the folder of a run; no other job trains into it until the end."""
+    with ExitStack() as held:
+        with me.together():
+            if me.first:
+                out.mkdir(parents=True, exist_ok=True)
+                held.enter_context(
+                    alone(out / ".training.lock", f"trains into {out}", "wait for it, or choose another folder")
+                )
+        yield
+
+
 def _restarts() -> int:
     """Return how often torchrun starts failed processes again."""
-    return int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0"))
+    return machine.from_launcher("TORCHELASTIC_MAX_RESTARTS", 0)
 
 
 def _finished_before(recipe: Recipe, out: Path, me: Workers, resume: bool) -> bool:
@@ -152,7 +166,6 @@ class _Run:
                     change = f"processes: {before} before, {me.world} from step {trainer.done} on"
                     self.notes.append(f"{change}; the training is the same up to rounding, but not bit for bit")
             elif me.first:
-                self.out.mkdir(parents=True, exist_ok=True)
                 write_atomically(self.out / RECIPE, trainer.recipe.model_dump_json(indent=2) + "\n")
         me.check_same({f"the step of {path}": str(trainer.done)}, "It must be in a folder that all of them share")
         with me.together():
@@ -303,16 +316,13 @@ def _describe(state: State, loss: float, sums: Sums) -> str:
 
 def _same_recipe(recipe: Recipe, out: Path) -> None:
     try:
-        if not (out / RECIPE).is_file():  # a pipe would be waited for
-            raise ValueError("it is not there, or no file")
-        kept = json.loads((out / RECIPE).read_text(encoding="utf-8"))
-        if not isinstance(kept, dict):
-            raise ValueError("not a JSON object")
+        kept = read_json_object(out / RECIPE)
     except (OSError, ValueError) as error:
         raise ValueError(f"{out} cannot be resumed: its recipe.json cannot be read ({error})") from None
     now = json.loads(recipe.model_dump_json())
     keys = (kept.keys() | now.keys()) - NOT_COMPARED
-    kept = {key: field.default for key, field in Recipe.model_fields.items()} | kept  # keys that are newer than the run
+    newer = {key: field.default for key, field in Recipe.model_fields.items() if not field.is_required()}
+    kept = newer | kept  # keys that are newer than the run
     different = sorted(key for key in keys if kept.get(key) != now.get(key))
     if different:
         changes = ", ".join(f"{key}: {kept.get(key)!r} there, {now.get(key)!r} now" for key in different)

@@ -5,6 +5,7 @@ often than others (`Sampler`); otherwise the order follows from the seed.
 """
 
 import json
+import math
 import os
 import sys
 import time
@@ -15,6 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ..files import append, excerpt, load_tensors, save_tensors, write_atomically
+from ..runs.folder import read_metrics
 from .trainer import Sums, Trainer, no_sums
 
 
@@ -26,23 +28,19 @@ class Metrics:
 
     def __init__(self, path: Path, keep_until_step: int) -> None:
         self.path = path
-        kept: list[str] = []
-        self.seconds = self.cpu_seconds = 0.0  # of training, and of all its cores, up to the last row that is kept
-        if path.exists() and keep_until_step > 0:
-            for line in path.read_text(encoding="utf-8").splitlines():
-                try:
-                    row = json.loads(line)
-                    if row["step"] > keep_until_step:
-                        continue
-                    self.seconds, self.cpu_seconds = float(row["seconds"]), float(row["cpu_seconds"])
-                except (ValueError, KeyError, TypeError):
-                    break  # cut off while it was written
-                kept.append(line + "\n")
-        write_atomically(path, "".join(kept))
+        rows = read_metrics(path)[0] if keep_until_step > 0 else ()  # a last line that was cut off is left out
+        kept = [row for row in rows if row["step"] <= keep_until_step]
+        last = kept[-1] if kept else {"seconds": 0.0, "cpu_seconds": 0.0}
+        if last.get("cpu_seconds") is None:
+            raise ValueError(f"{path} is damaged: the epoch of step {last['step']} has no cpu_seconds")
+        # of training, and of all its cores, up to the last row that is kept
+        self.seconds, self.cpu_seconds = float(last["seconds"]), float(last["cpu_seconds"])
+        write_atomically(path, "".join(json.dumps(row) + "\n" for row in kept))
 
     def add(self, row: dict[str, Any]) -> None:
-        """Append one row."""
-        append(self.path, json.dumps(row) + "\n")
+        """Append one row. A number that is not finite is no JSON, and becomes null."""
+        unknown = {key: None for key, value in row.items() if isinstance(value, float) and not math.isfinite(value)}
+        append(self.path, json.dumps(row | unknown) + "\n")
 
 
 class Reporter:

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...files import parse_json
+from ...files import parse_json, read_bytes
 
 if TYPE_CHECKING:
     from .cards import Card
@@ -40,7 +40,7 @@ def file(name: str, folder: Path | None = None) -> Path:
     card(name, folder)
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing: the zoo is damaged, install linfdist again")
-    check(path, path.read_bytes())
+    check(path, read_bytes(path))
     return path
 
 
@@ -49,7 +49,7 @@ def check(path: Path, content: bytes) -> None:
 
     Of the card, only the name and the sha256 are read: pydantic, which checks the rest, takes longer than the network.
     """
-    words = parse_json(path.with_suffix(".json").read_bytes(), f"{path.stem}.json")
+    words = parse_json(read_bytes(path.with_suffix(".json")), f"{path.stem}.json")
     if not isinstance(words, dict) or words.get("name") != path.stem or not isinstance(words.get("sha256"), str):
         raise ValueError(f"{path.stem}.json is not the card of {path.stem!r}: the zoo is damaged, install it again")
     expected, found = words["sha256"], hashlib.sha256(content).hexdigest()

@@ -3,20 +3,17 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from ...eps import parse_eps
+from ...files import MOST_BYTES, read_bytes
+from ...runs.records import Percent, Record
 
 NAME = r"^[a-z0-9][a-z0-9._-]*$"  # its files have it too
-Percent = Annotated[float, Field(ge=0, le=100)]
 Count = Annotated[int, Field(ge=1)]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
-
-class Survivors(_Strict):
+class Survivors(Record):
     """The images that survived an attack."""
 
     attack: str
@@ -24,7 +21,7 @@ class Survivors(_Strict):
     images: str = Field(description="which images were attacked; no other can be broken, or it is wrong already")
 
 
-class Card(_Strict):
+class Card(Record):
     """All that is known of a network: exact percentages of all `n` test images; eps is text."""
 
     name: str = Field(pattern=NAME)
@@ -62,8 +59,4 @@ class Card(_Strict):
 
 def read(path: Path) -> Card:
     """Read the card in a file; ValueError says what is wrong with it."""
-    try:
-        return Card.model_validate_json(path.read_text(encoding="utf-8"))
-    except ValidationError as error:
-        problems = (f"{'.'.join(map(str, each['loc'])) or 'card'}: {each['msg']}" for each in error.errors())
-        raise ValueError(f"{path} is no card: {'; '.join(problems)}") from None
+    return Card.parse(read_bytes(path, MOST_BYTES), str(path), "card")
