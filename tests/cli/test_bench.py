@@ -1,5 +1,4 @@
 import dataclasses
-import importlib
 import io
 import json
 import math
@@ -167,9 +166,7 @@ def test_the_rival_computes_the_same(p):
     ],
 )
 def test_bad_input_is_refused_before_measuring(arguments, message, monkeypatch):
-    monkeypatch.setattr(
-        importlib.import_module("linfdist.cli.bench"), "run", lambda *_: pytest.fail("started to measure")
-    )
+    monkeypatch.setattr("linfdist.bench.run", lambda *_: pytest.fail("started to measure"))
     monkeypatch.setenv("COLUMNS", "200")
     result = CliRunner().invoke(app, ["bench", *arguments])
     assert result.exit_code == 2
@@ -177,7 +174,7 @@ def test_bad_input_is_refused_before_measuring(arguments, message, monkeypatch):
 
 
 def test_the_command_prints_and_writes(report, monkeypatch, tmp_path: Path):
-    monkeypatch.setattr(importlib.import_module("linfdist.cli.bench"), "run", lambda settings, progress: report)
+    monkeypatch.setattr("linfdist.bench.run", lambda settings, progress: report)
     file = tmp_path / "results.json"
     result = CliRunner().invoke(app, ["bench", "--quick", "--json", str(file)])
     assert result.exit_code == 0, result.output

@@ -101,8 +101,8 @@ def test_what_to_do_after_an_interruption(monkeypatch, model):
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sys.modules["linfdist.cli.evaluate"], "run", stop)
-    monkeypatch.setattr(sys.modules["linfdist.cli.reproduce"], "run", stop)
+    monkeypatch.setattr("linfdist.evaluation.evaluate", stop)
+    monkeypatch.setattr("linfdist.tables.reproduce.run", stop)
     pytest.importorskip("sklearn", reason="scikit-learn brings the digits")
     result = CliRunner().invoke(app, ["evaluate", str(model), "--data", "digits", "--eps", "0.1"])
     assert result.exit_code == 130
