@@ -182,3 +182,20 @@ def test_margins_on_boxes(digits):
     trainer.step()
     expected = margins(bounds, y) / (0.2 * trainer.network.lipschitz)
     torch.testing.assert_close(trainer.batches.sampler.margins[where], expected)
+
+
+def test_what_counts_more_is_drawn_more_often():
+    counts = torch.tensor([0.0, 1.0, 1.0, 2.5, 0.0, 5.5, 0.0], dtype=torch.float64)
+    sampler = Sampler(7, counts=counts)
+    drawn = torch.zeros(7, dtype=torch.int64)
+    for seed in range(40):
+        sampler.begin_epoch(10, False, torch.Generator().manual_seed(seed))
+        once = sampler.order.bincount(minlength=7)
+        assert ((once - counts).abs() < 1).all()  # rounded down or up, never more
+        drawn += once
+    assert (drawn / 40 - counts).abs().max() < 0.25
+    even = Sampler(17, counts=torch.full((17,), 0.3, dtype=torch.float64))
+    even.begin_epoch(17, False, torch.Generator().manual_seed(0))
+    assert sorted(even.order.tolist()) == list(range(17))
+    with pytest.raises(ValueError, match="leave safe_share"):
+        Sampler(7, safe_share=0.5, counts=counts)

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, cast
 
@@ -22,6 +23,7 @@ from ..models import PixelNet
 from . import file
 from .scaling import Floats, Scaling, check_exact, check_unmasked
 from .training import Settings, train, updates
+from .weights import class_weights, merged, weights_of
 
 ROWS = 4096  # that go through the network at once
 LARGEST_EPS = 10**300
@@ -59,6 +61,9 @@ class LinfDistClassifier(ClassifierMixin, BaseEstimator):
         Layers of distances; the last one gives the classes.
     max_iter : int or None, default=None
         Updates of the weights, each with up to 64 samples. None: 300 for the smallest data, 1000 from 1000 samples on.
+    class_weight : dict, "balanced" or None, default=None
+        How much the samples of each class count, as in scikit-learn: "balanced" lets all classes count the same,
+        however rare they are. It multiplies the `sample_weight` of `fit`.
     outside : {"clip", "error"}, default="clip"
         What to do with values beyond the range of the training data: take the nearest value in it, or refuse them.
     random_state : int, RandomState instance or None, default=None
@@ -95,6 +100,7 @@ class LinfDistClassifier(ClassifierMixin, BaseEstimator):
         width: int = 128,
         depth: int = 3,
         max_iter: int | None = None,
+        class_weight: Mapping[Any, float] | str | None = None,
         outside: str = "clip",
         random_state: Any = None,
         verbose: bool = False,
@@ -104,24 +110,34 @@ class LinfDistClassifier(ClassifierMixin, BaseEstimator):
         self.width = width
         self.depth = depth
         self.max_iter = max_iter
+        self.class_weight = class_weight
         self.outside = outside
         self.random_state = random_state
         self.verbose = verbose
 
     # --- training ---
 
-    def fit(self, X: Any, y: Any) -> "LinfDistClassifier":
-        """Train on samples X and their classes y; see the class for what X may be."""
+    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> "LinfDistClassifier":
+        """Train on samples X and their classes y; see the class for what X may be.
+
+        sample_weight: (n,) how much each sample counts. A weight of 0 is as if it were not there, and one of 2 as if it
+        were there twice.
+        """
         self._check_parameters()
         levels = getattr(X, "dtype", None) == np.uint8 and np.ndim(X) > 2
         check_exact(X, "X")
         check_unmasked(y, "y")
         x, y = validate_data(self, X, y, dtype=np.float64, allow_nd=True)
         check_classification_targets(y)
+        shape = _check_images(x)
+        counts = weights_of(sample_weight, x)
+        x, y, counts = x[counts > 0], y[counts > 0], counts[counts > 0]
         self.classes_, labels = np.unique(y, return_inverse=True)
+        labels = labels.reshape(-1)
         if len(self.classes_) < 2:
             raise ValueError(f"y: all samples are of one class, {self.classes_[0]!r}; a classifier needs at least two")
-        shape = _check_images(x)
+        counts = counts * class_weights(self.class_weight, self.classes_, labels, counts)[labels]
+        x, labels, counts = merged(x, labels, counts)
         scaling = Scaling.of(x, self.scale, levels)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         eps = round_up(parse_eps(self.eps, at_most=LARGEST_EPS)) / max(scaling.ratio, np.finfo(np.float64).tiny)
@@ -134,10 +150,17 @@ class LinfDistClassifier(ClassifierMixin, BaseEstimator):
             bool(self.verbose),
         )
         inputs = _channels_first(torch.from_numpy(scaling.inputs(x)))
-        trained = train(inputs, torch.from_numpy(labels.reshape(-1).astype(np.int64)), len(self.classes_), settings)
+        even = bool((counts == counts[0]).all())
+        trained = train(
+            inputs,
+            torch.from_numpy(labels.astype(np.int64)),
+            None if even else torch.from_numpy(counts),
+            len(self.classes_),
+            settings,
+        )
         self.network_, self.n_iter_ = trained.network, trained.steps
         self.scaling_, self.scale_, self.shape_ = scaling, scaling.scale, shape
-        self.temperature_ = _temperature(self._logits(inputs), labels.reshape(-1))
+        self.temperature_ = _temperature(self._logits(inputs), labels, counts)
         return self
 
     def _check_parameters(self) -> None:
@@ -338,12 +361,13 @@ def _channels_first(samples: Tensor) -> Tensor:
     return samples[:, None] if samples.dim() == 3 else samples.permute(0, 3, 1, 2).contiguous()
 
 
-def _temperature(logits: Floats, labels: NDArray[Any]) -> float:
+def _temperature(logits: Floats, labels: NDArray[Any], counts: Floats) -> float:
     """Find the factor of the logits, between 2^-10 and 2^10, for which the labels are most likely."""
 
     def surprise(exponent: float) -> float:
         scaled = logits * 2.0**exponent
         scaled -= scaled.max(1, keepdims=True)
-        return float((np.log(np.exp(scaled).sum(1)) - scaled[np.arange(len(labels)), labels]).mean())
+        each = np.log(np.exp(scaled).sum(1)) - scaled[np.arange(len(labels)), labels]
+        return float(np.average(each, weights=None if (counts == counts[0]).all() else counts))
 
     return float(2.0 ** minimize_scalar(surprise, bounds=(-10, 10), method="bounded").x)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 KEY = "sklearn"
 FORMAT = "linfdist-classifier-1"
+PAIRS = "pairs"  # of a parameter that maps keys to values
 KINDS = "biufU"  # of labels: what JSON can hold
 LONGEST_LABEL = 4096  # bytes
 
@@ -53,7 +54,7 @@ def load(classifier: "LinfDistClassifier", path: str | os.PathLike[str]) -> "Lin
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ValueError(f"{place} holds a network, but no classifier of LinfDistClassifier.save")
     try:
-        classifier.set_params(**content["parameters"])
+        classifier.set_params(**{key: _parameter(value) for key, value in content["parameters"].items()})
         classifier.classes_ = np.asarray(content["classes"]["values"], dtype=_dtype(content["classes"]["dtype"]))
         classifier.shape_ = tuple(content["shape"])
         classifier.scaling_ = _scaling(content, classifier.shape_)
@@ -73,10 +74,12 @@ def load(classifier: "LinfDistClassifier", path: str | os.PathLike[str]) -> "Lin
 
 
 def _plain(name: str, value: Any) -> Any:
-    """Convert a parameter to JSON.
+    """Convert a parameter to JSON, of which `_parameter` makes it again.
 
     A generator has no such form: None is stored in its place.
     """
+    if hasattr(value, "items"):  # keys may be numbers, which JSON's are not
+        return {PAIRS: [[_plain(name, key), _plain(name, each)] for key, each in value.items()]}
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, Fraction):
@@ -84,6 +87,11 @@ def _plain(name: str, value: Any) -> Any:
     if name == "random_state" and not isinstance(value, int):
         return None
     return [_plain(name, each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _parameter(value: Any) -> Any:
+    """Return the parameter that `_plain` has converted."""
+    return dict(value[PAIRS]) if isinstance(value, dict) else value
 
 
 def _dtype(name: Any) -> np.dtype[Any]:

@@ -49,9 +49,10 @@ class Trained:
     steps: int
 
 
-def train(x: Tensor, y: Tensor, classes: int, settings: Settings) -> Trained:
+def train(x: Tensor, y: Tensor, counts: Tensor | None, classes: int, settings: Settings) -> Trained:
     """Train on inputs (N, C, H, W) of [0, 1]. Ctrl-C ends it early, but not before p has grown to infinity.
 
+    counts: (N,) float64, how much each of them counts; None: all the same.
     A second Ctrl-C ends it at once. What is returned is a network in eval mode, in any case.
     """
     dataset = Dataset("X", x, y, tuple(str(label) for label in range(classes)))
@@ -70,7 +71,7 @@ def train(x: Tensor, y: Tensor, classes: int, settings: Settings) -> Trained:
         },
         given={},
     )  # fmt: skip
-    trainer = Trainer(recipe, dataset, replace(info, std=max(info.std, 2.0**-20)))
+    trainer = Trainer(recipe, dataset, replace(info, std=max(info.std, 2.0**-20)), counts=counts)
     try:
         _steps(trainer, settings.verbose)
     except KeyboardInterrupt:

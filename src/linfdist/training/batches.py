@@ -26,16 +26,28 @@ class Sampler:
     safe_share, lost_share: the probability that a pass over the images draws one whose margin was beyond SAFE, or below
     LOST, when it was last seen; all others are always drawn. An epoch has as many draws as there are images, so it has
     several passes if some are left out.
+
+    counts: (count,) float64, how much each image counts. Then an epoch draws it as often as its part of the sum says,
+    rounded down or up at random: the mean loss is the weighted one. No share can be less than 1.
     """
 
-    def __init__(self, count: int, safe_share: float = 1.0, lost_share: float = 1.0) -> None:
-        self.count, self.safe_share, self.lost_share = count, safe_share, lost_share
+    def __init__(
+        self, count: int, safe_share: float = 1.0, lost_share: float = 1.0, counts: Tensor | None = None
+    ) -> None:
+        if counts is not None and (safe_share < 1 or lost_share < 1):
+            raise ValueError(
+                "images that count differently are drawn as often as that says: leave safe_share and lost_share at 1"
+            )
+        self.count, self.safe_share, self.lost_share, self.counts = count, safe_share, lost_share, counts
         self.selective = safe_share < 1 or lost_share < 1
         self.margins = torch.full((count,), 0.5, dtype=torch.float32)  # not seen yet: neither safe nor lost
         self.order = torch.empty(0, dtype=torch.int64)  # of the epoch that goes on
 
     def begin_epoch(self, length: int, all_images: bool, generator: torch.Generator) -> None:
         """Draw the next `length` images: fresh permutations one after the other, without those that are left out."""
+        if self.counts is not None:
+            self.order = _by_count(self.counts, length, generator)
+            return
         share = torch.ones(self.count, dtype=torch.float32)
         share[self.margins >= SAFE] = self.safe_share
         share[self.margins <= LOST] = self.lost_share
@@ -77,7 +89,7 @@ class Sampler:
 class Batches:
     """Training batches of images (N, C, H, W), uint8 or float32 in [0, 1].
 
-    taken: the numbers of the images to train on; by default all.
+    taken: the numbers of the images to train on; by default all. counts: how much each of all images counts.
 
     Each epoch is a fresh permutation; the images that do not fill a batch are left out of it. If the recipe draws
     some images less often, an epoch after e1 has several permutations: see `Sampler`. Only the images of one batch are
@@ -85,7 +97,13 @@ class Batches:
     """
 
     def __init__(
-        self, images: Tensor, labels: Tensor, recipe: Recipe, workers: Workers, taken: Tensor | None = None
+        self,
+        images: Tensor,
+        labels: Tensor,
+        recipe: Recipe,
+        workers: Workers,
+        taken: Tensor | None = None,
+        counts: Tensor | None = None,
     ) -> None:
         taken = torch.arange(len(images)) if taken is None else taken
         if recipe.batch_size % workers.world:
@@ -98,7 +116,7 @@ class Batches:
         self.augmentation = Augment(recipe.pad, recipe.pad_mode, recipe.flip, recipe.crop, recipe.pad_share)
         self.warp = Warp(recipe.turn, recipe.stretch, recipe.slide, recipe.warp_share)
         self.steps_per_epoch = len(taken) // recipe.batch_size
-        self.sampler = Sampler(len(taken), **_shares(recipe))
+        self.sampler = Sampler(len(taken), **_shares(recipe), counts=None if counts is None else counts[taken])
         self._epoch = -1  # whose order `sampler` has
         self._ready: dict[int, tuple[Tensor, Tensor]] = {}
 
@@ -146,6 +164,19 @@ class Batches:
         self.sampler.load_state_dict(tensors, length, path)
         if self.sampler.selective:
             self._epoch = -1 if step % self.steps_per_epoch == 0 else step // self.steps_per_epoch
+
+
+def _by_count(counts: Tensor, length: int, generator: torch.Generator) -> Tensor:
+    """Draw each number as often as its part of the sum says, rounded down or up, in random order.
+
+    The sum is walked along in `length` equal steps from a random start: of equal counts, as many as steps, each is
+    drawn once.
+    """
+    ends = counts.cumsum(0)
+    places = torch.arange(length, dtype=torch.float64) + torch.rand((), generator=generator, dtype=torch.float64)
+    drawn = torch.searchsorted(ends, places * (ends[-1] / length), right=True)
+    last = counts.nonzero()[-1, 0]  # where rounding leads beyond the sum
+    return drawn.clamp(max=last)[torch.randperm(length, generator=generator)]
 
 
 def _shares(recipe: Recipe) -> dict[str, float]:

@@ -53,12 +53,19 @@ class Trainer:
 
     dataset: the training images, of which the recipe's `holdout` are set aside. info: what the network is built for.
     resumed: the weights will come from `load_state`, so the recipe's `start` is not read, and may be gone.
+    counts: (N,) float64 >= 0, how much each training image counts in the loss; None: all the same.
     Initialisation, order and augmentation follow from the recipe's seed and the step alone, except where some images
     are drawn less often (`Sampler`); torch's own generator is left as it was.
     """
 
     def __init__(
-        self, recipe: Recipe, dataset: Dataset, info: Info, workers: Workers | None = None, resumed: bool = False
+        self,
+        recipe: Recipe,
+        dataset: Dataset,
+        info: Info,
+        workers: Workers | None = None,
+        resumed: bool = False,
+        counts: Tensor | None = None,
     ) -> None:
         recipe.check_images(*info.shape[1:])
         self.recipe, self.workers = recipe, workers or Workers()
@@ -72,7 +79,7 @@ class Trainer:
         self.chance = 100 * float(labels[taken].bincount().max()) / len(taken)  # percent, by naming the largest class
         if info.num_classes < 2 or len(labels[taken].unique()) < 2:
             raise ValueError(f"{info.name}: all training images are of one class; a classifier needs at least two")
-        self.batches = Batches(images, labels, recipe, self.workers, taken)
+        self.batches = Batches(images, labels, recipe, self.workers, taken, counts)
         self.total = total_steps(recipe, self.batches.steps_per_epoch)
 
         with torch.random.fork_rng(devices=[]):
