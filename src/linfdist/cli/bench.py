@@ -5,7 +5,6 @@ from typing import Annotated
 
 import torch
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from linfdist.bench import BenchSettings, run
@@ -13,6 +12,7 @@ from linfdist.bench import device as bench_device
 from linfdist.bench.report import terminal
 from linfdist.files import check_writable
 from linfdist.machine import CPU, backend_in_use, usable_cores
+from linfdist.text import console
 
 from .boundary import checking, say
 from .options import chosen_device
@@ -49,20 +49,20 @@ def bench(
         return
     backend_in_use()  # else every race fails
     with Progress(
-        TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=Console(stderr=True), transient=True
+        TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=console(stderr=True), transient=True
     ) as bar:
         task = bar.add_task("starting", total=1.0)
         report = run(settings, lambda label, fraction: bar.update(task, description=label, completed=fraction))
     if json:
         report.write(json)
-    Console().print(terminal(report))
+    console().print(terminal(report))
     if json:
         say(f"wrote {json}", error=True)
 
 
 def _on_gpu(device: torch.device, json: Path | None, quick: bool) -> None:
     report = bench_device.measure(device, turns=5 if quick else 20)
-    Console().print(bench_device.terminal(report))
+    console().print(bench_device.terminal(report))
     if json:
         report.write(json)
         say(f"wrote {json}", error=True)

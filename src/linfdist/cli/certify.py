@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from linfdist import data
@@ -20,6 +18,7 @@ from linfdist.eps import down
 from linfdist.exact.certificate import certificates_of_files
 from linfdist.files import check_apart, check_writable, write_atomically
 from linfdist.machine import AUTO
+from linfdist.text import cell, console
 
 from .boundary import say
 from .options import DataDir, DeviceName, ModelPath, open_model
@@ -78,7 +77,7 @@ def certify(
         names = None
     certified = certify_files(opened.network, files, radius, method, names)
     if json_file != OUTPUT:
-        Console().print(_table(certified, radius))
+        console().print(_table(certified, radius))
         if (side := opened.network.resize) is not None:
             say(f"images were cut and resized to {side} × {side}: radii are about the resized pixels, not the files")
         if any(each.domain for each in certified):
@@ -104,9 +103,9 @@ def _table(certified: list[CertifiedImage], eps: str | None) -> Table:
     table.add_column("radius", justify="right", no_wrap=True)
     table.add_column("levels", justify="right", no_wrap=True)
     if eps is not None:
-        table.add_column(f"certified at {escape(eps)}")
+        table.add_column(f"certified at {cell(eps)}")
     for each in certified:
-        cells = [escape(each.image), escape(each.name or str(each.prediction))]
+        cells = [cell(each.image), cell(each.name or str(each.prediction))]
         cells += [down(each.radius, 4), down(255 * Fraction(each.radius), 1)]
         if eps is not None:
             cells.append("[green]yes[/]" if each.certified else "[red]no[/]")

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from linfdist.files import write_atomically
 from linfdist.report.charts import compared_chart
@@ -14,6 +13,7 @@ from linfdist.tables.contenders import chosen
 from linfdist.tables.layout import Panel, accuracy_table, cost_table, panels, stated
 from linfdist.tables.rows import read_compare_rows
 from linfdist.tables.rules import DATA, TRIALS, TRIALS_SHARE, Rules, parse_budget
+from linfdist.text import console
 
 from .boundary import checking, say
 from .options import DataDir
@@ -60,7 +60,7 @@ def compare(
     kept = rows_file or out / ROWS
     rows = run(rules, names, out, kept, data_dir, say, show=True)
     for table in (accuracy_table(rows), cost_table(rows)):
-        Console().print(show(table))
+        console().print(show(table))
     say(stated(rows))
     everything = [*read_compare_rows(kept), *rows]  # of two rows the last counts, and that is the one of today's recipe
     _draw(next(panel for panel in panels(everything) if rows[0] in panel.rows), out / rules.name)

@@ -4,8 +4,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from linfdist import data
@@ -14,6 +12,7 @@ from linfdist.eps import down, nearest, parse_eps, share, up
 from linfdist.evaluation import BATCH, Evaluation, Shard, for_data_sets, parse_attacks
 from linfdist.evaluation import evaluate as run
 from linfdist.machine import AUTO
+from linfdist.text import cell, console
 from linfdist.training.distributed import is_first
 
 from .boundary import say
@@ -84,7 +83,7 @@ def _show(result: Evaluation, target: Path) -> None:
         others = f"not yet: {', '.join(result.waiting)}" if result.waiting else "another process has merged the shards"
         text = f"shard {summary['shard']} is finished, {summary['n']:,} images; {others}"
     else:
-        Console().print(table(summary))
+        console().print(table(summary))
         text = f"rows and summary {'were finished before' if result.before else 'are'} in {target}"
         text += ": --fresh starts afresh" if result.before else ""
     say(text)
@@ -95,7 +94,7 @@ def table(summary: dict[str, Any]) -> Table:
     title = f"{summary['data']} {summary['split']}, eps = {summary['eps']}, {summary['n']:,} images"
     if "domain_sha256" in summary:
         title += ", within the domain of the network"
-    shown = Table(title=escape(title))
+    shown = Table(title=cell(title))
     n = summary["n"]
     columns = {"clean": f"{nearest(share(summary['clean'], n), 2)} %"}
     proved = share(summary["certified"], n)

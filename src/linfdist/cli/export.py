@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import torch
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from linfdist import data, exact
@@ -16,6 +15,7 @@ from linfdist.exact import FrozenNet
 from linfdist.exact.freeze import Comparison, with_accuracy
 from linfdist.export.html import to_html
 from linfdist.files import check_apart, check_writable
+from linfdist.text import console
 
 from .boundary import say
 from .options import DataDir, Model, ModelPath, open_model
@@ -163,7 +163,7 @@ def _freeze(
 
 def _show(frozen: exact.FrozenNet, compared: tuple[str, Comparison] | None, model: Model, file: Path | None) -> None:
     """Show what freezing did. Bounds are rounded up, what is proved is cut off after two digits."""
-    console, facts = Console(), frozen.facts
+    screen, facts = console(), frozen.facts
     distance = f"at most {up(facts['distance'], 6)}"
     if frozen.head is None:
         distance += f" pixels ({up(255 * facts['distance'], 3)} levels)"
@@ -188,7 +188,7 @@ def _show(frozen: exact.FrozenNet, compared: tuple[str, Comparison] | None, mode
     if file is not None:
         before, after = model.file.stat().st_size, file.stat().st_size
         lines.add_row("file", f"{after:,} bytes, {before / after:.1f} times smaller than {before:,}")
-    console.print(lines)
+    screen.print(lines)
     say(f"sha256 {frozen.sha256}")
     if compared is None:
         say("accuracy not compared: no recipe beside the model, and no --data and --eps")
@@ -201,7 +201,7 @@ def _show(frozen: exact.FrozenNet, compared: tuple[str, Comparison] | None, mode
     for number, name in enumerate(("float", "exact")):
         clean, certified = (percent(counts[number], values.n) for counts in (values.clean, values.certified))
         table.add_row(name, f"{nearest(clean, 2)} %", f"{down(certified, 2)} %")
-    console.print(table)
+    screen.print(table)
 
 
 def _stem(frozen: exact.FrozenNet) -> str:

@@ -1,14 +1,13 @@
 """`linfdist info`: show what can run here."""
 
 import torch
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 import linfdist as ld
 from linfdist import machine
 from linfdist.certificates.checks import PROVED
 from linfdist.machine import OVERRIDES, backend_in_use, in_words, overrides
+from linfdist.text import cell, console
 
 
 def info() -> None:
@@ -16,24 +15,24 @@ def info() -> None:
 
     Example: linfdist info
     """
-    console = Console()
+    screen = console()
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="bold")
     facts.add_row("linfdist", ld.__version__)
     facts.add_row("torch", torch.__version__)
-    facts.add_row("CPU", escape(in_words()))
+    facts.add_row("CPU", cell(in_words()))
     facts.add_row("threads", str(torch.get_num_threads()))
     for name, text in _gpus():
-        facts.add_row(name, escape(text))
+        facts.add_row(name, cell(text))
     for name, text in machine.gpu_versions().items():
         if text:
-            facts.add_row(name, escape(text))
-    facts.add_row("by default", escape(f"commands compute on {machine.device_label(machine.choose_device())}"))
+            facts.add_row(name, cell(text))
+    facts.add_row("by default", cell(f"commands compute on {machine.device_label(machine.choose_device())}"))
     for name in OVERRIDES:
         value = overrides().get(name)
-        facts.add_row(name, f"[yellow]{escape(value)}[/]" if value else "[dim]not set[/]")
+        facts.add_row(name, f"[yellow]{cell(value)}[/]" if value else "[dim]not set[/]")
     facts.add_row("in use", _in_use())
-    console.print(facts)
+    screen.print(facts)
 
     table = Table()
     table.add_column("backend", style="bold")
@@ -41,8 +40,8 @@ def info() -> None:
     table.add_column("")
     for status in ld.backends():
         detail = status.detail if status.available else "; ".join(status.reasons)
-        table.add_row(status.name, "[green]yes[/]" if status.available else "[red]no[/]", escape(detail))
-    console.print(table)
+        table.add_row(status.name, "[green]yes[/]" if status.available else "[red]no[/]", cell(detail))
+    screen.print(table)
 
 
 def _gpus() -> list[tuple[str, str]]:
@@ -59,6 +58,6 @@ def _gpu(gpu: machine.Gpu) -> str:
 
 def _in_use() -> str:
     try:
-        return escape(backend_in_use())
+        return cell(backend_in_use())
     except RuntimeError as error:
-        return f"[red]none: {escape(str(error))}[/]"
+        return f"[red]none: {cell(str(error))}[/]"

@@ -2,12 +2,11 @@
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.markup import escape
 from rich.syntax import Syntax
 from rich.table import Table
 
 from linfdist import data, recipes
+from linfdist.text import cell, console
 
 from .boundary import Verb, VerbGroup, checking
 from .options import Changes, RecipeName
@@ -25,17 +24,17 @@ def list_() -> None:
 
     Example: linfdist recipes list
     """
-    console = Console()
-    wide = console.width >= WIDE
+    screen = console()
+    wide = screen.width >= WIDE
     columns = ["recipe", "data", "eps", "network", "on two cores", *(["source"] if wide else [])]
     table = Table(*columns, box=SIMPLE_HEAD)
     for column in table.columns[:5]:
         column.no_wrap = True
     for recipe in sorted(map(recipes.load, recipes.names()), key=lambda recipe: not recipe.name.endswith("-quick")):
         network = f"{recipe.model} {recipe.depth} x {recipe.width}"
-        source = [escape(recipe.source)] if wide else []
+        source = [cell(recipe.source)] if wide else []
         table.add_row(f"[bold]{recipe.name}[/]", recipe.data, recipe.eps, network, _time(recipe), *source)
-    console.print(table)
+    screen.print(table)
 
 
 def _time(recipe: recipes.Recipe) -> str:
@@ -69,8 +68,8 @@ def show(
         recipe = recipes.load(name)
     with checking("--set"):
         recipe = recipes.override(recipe, settings or [])
-    text, console = recipes.to_toml(recipe), Console()
-    if console.is_terminal:
-        console.print(Syntax(text, "toml", background_color="default", word_wrap=True))
+    text, screen = recipes.to_toml(recipe), console()
+    if screen.is_terminal:
+        screen.print(Syntax(text, "toml", background_color="default", word_wrap=True))
     else:
         typer.echo(text, nl=False)
