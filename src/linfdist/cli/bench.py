@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from linfdist.files import output
+from linfdist.text import console
 
 from .boundary import checking, say
 from .options import chosen_device
@@ -52,13 +52,13 @@ def bench(
         return
     backend_in_use()  # else every race fails
     with Progress(
-        TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=Console(stderr=True), transient=True
+        TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=console(stderr=True), transient=True
     ) as bar:
         task = bar.add_task("starting", total=1.0)
         report = run(settings, lambda label, fraction: bar.update(task, description=label, completed=fraction))
     if json:
         report.write(json)
-    Console().print(terminal(report))
+    console().print(terminal(report))
     if json:
         say(f"wrote {json}", error=True)
 
@@ -67,7 +67,7 @@ def _on_gpu(device: "torch.device", json: Path | None, quick: bool) -> None:
     from linfdist.bench import device as bench_device
 
     report = bench_device.measure(device, turns=5 if quick else 20)
-    Console().print(bench_device.terminal(report))
+    console().print(bench_device.terminal(report))
     if json:
         report.write(json)
         say(f"wrote {json}", error=True)

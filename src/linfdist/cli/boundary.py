@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import Console
 from typer.core import TyperCommand, TyperGroup
 
 from linfdist.errors import LinfdistError
+from linfdist.text import console, printable
 
 INTERRUPTED = 130
 MISUSED = 2
@@ -26,19 +26,21 @@ _RESUME = {  # what to do after Ctrl-C, by verb, where it is not what the librar
 }
 
 
-def say(text: str, error: bool = False) -> None:
-    """Print plain text: no markup, no colours, no wrapping."""
-    Console(stderr=error).print(text, markup=False, highlight=False, emoji=False, soft_wrap=True)
+def say(*lines: str, error: bool = False) -> None:
+    """Print plain lines: no markup, no colours, no wrapping. A name with a line break in it stays on its line."""
+    text = "\n".join(printable(line) for line in lines)
+    console(stderr=error).print(text, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
 
-def fail(text: str, code: int = 1, topic: str | None = None) -> typer.Exit:
+def fail(*lines: str, code: int = 1, topic: str | None = None) -> typer.Exit:
     """Print to stderr; raise what is returned to leave with that exit code.
 
     Of several processes on one machine that fail alike, one prints: those with the same text, or the same `topic`.
     """
+    text = "\n".join(lines)
     tell_launcher(text)
     if first_to_say(topic or text):
-        say(text, error=True)
+        say(*lines, error=True)
     return typer.Exit(code)
 
 
@@ -114,15 +116,21 @@ class Verbs(VerbGroup):
             if not is_first():  # several processes were stopped at once: one of them says so
                 raise typer.Exit(INTERRUPTED) from None
             what, hint = str(stop) or "stopped", _RESUME.get(ctx.invoked_subcommand or "")
-            raise fail(f"{what.split(';')[0]}; {hint}" if hint else what, INTERRUPTED) from None
+            raise fail(f"{what.split(';')[0]}; {hint}" if hint else what, code=INTERRUPTED) from None
         except (LinfdistError, ImportError, MemoryError, OSError, TypeError, ValueError) as error:
             if isinstance(error, OSError) and error.errno == errno.EPIPE:
                 raise  # whoever was reading the output has left
-            raise fail(f"error: {explain(error)}", topic=getattr(error, "topic", None)) from None
+            raise fail(*_lines(f"error: {explain(error)}"), topic=getattr(error, "topic", None)) from None
         except RuntimeError as error:
             if (known := _cause(error)) is None:
                 raise
             raise fail(f"error: {known}") from None
+
+
+def _lines(text: str) -> list[str]:
+    """Split an error with several reasons, each on a line of its own that is indented."""
+    first, *rest = text.split("\n  ")
+    return [first, *(f"  {each}" for each in rest)]
 
 
 def _misused(error: Any) -> Exception:
@@ -130,7 +138,7 @@ def _misused(error: Any) -> Exception:
     if type(error).__name__ == "NoArgsIsHelpError" or error.ctx is None:
         return error
     text = " ".join(error.format_message().replace("Value error, ", "").split())  # of pydantic, within typer
-    return fail(f"error: {text}\nhelp: {error.ctx.command_path} --help", MISUSED)
+    return fail(f"error: {text}", f"help: {error.ctx.command_path} --help", code=MISUSED)
 
 
 def _cause(error: RuntimeError) -> str | None:

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from linfdist.certificates.methods import METHODS, methods_in_words
 from linfdist.eps import down
 from linfdist.files import output, write_atomically
+from linfdist.text import cell, console
 
 from .boundary import fail, say
 from .options import AUTO, DataDir, DeviceName, ModelPath, open_model
@@ -88,7 +87,7 @@ def certify(
         names = None
     certified, refused = certify_files(opened.network, files, radius, method, names, resize)
     if json_file != OUTPUT and certified:
-        Console().print(_table(certified, radius))
+        console().print(_table(certified, radius))
         if (side := certified[0].resized_to) is not None:
             say(f"images were cut and resized to {side} × {side}: radii are about the resized pixels, not the files")
         if any(each.domain for each in certified):
@@ -102,8 +101,10 @@ def certify(
 def _tell(refused: "Refused", files: int) -> None:
     """Leave with exit code 1 if files were refused, and say which and why."""
     if refused:
-        head = [f"error: {len(refused):,} of {files:,} images are not certified:"] if files > 1 else []
-        raise fail("\n  ".join([*head, *refused.values()]) if head else f"error: {next(iter(refused.values()))}")
+        if files == 1:
+            raise fail(f"error: {next(iter(refused.values()))}")
+        head = f"error: {len(refused):,} of {files:,} images are not certified:"
+        raise fail(head, *(f"  {why}" for why in refused.values()))
 
 
 def _write(rows: Iterable[dict[str, Any]], file: Path) -> None:
@@ -122,9 +123,9 @@ def _table(certified: "list[CertifiedImage]", eps: str | None) -> Table:
     table.add_column("radius", justify="right", no_wrap=True)
     table.add_column("levels", justify="right", no_wrap=True)
     if eps is not None:
-        table.add_column(f"certified at {escape(eps)}")
+        table.add_column(f"certified at {cell(eps)}")
     for each in certified:
-        cells = [escape(each.image), escape(each.name or str(each.prediction))]
+        cells = [cell(each.image), cell(each.name or str(each.prediction))]
         cells += [down(each.radius, 4), down(255 * Fraction(each.radius), 1)]
         if eps is not None:
             cells.append("[green]yes[/]" if each.certified else "[red]no[/]")

@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from linfdist.files import write_atomically
 from linfdist.runs.folder import ROWS
 from linfdist.tables.rules import DATA, TRIALS, TRIALS_SHARE, Rules, parse_budget
+from linfdist.text import console
 
 from .boundary import checking, say
 from .options import DataDir
@@ -63,7 +63,7 @@ def compare(
     kept = rows_file or out / ROWS
     rows = run(rules, names, out, kept, data_dir, say, show=True)
     for table in (accuracy_table(rows), cost_table(rows)):
-        Console().print(show(table))
+        console().print(show(table))
     say(stated(rows))
     everything = [*read_compare_rows(kept), *rows]  # of two rows the last counts, and that is the one of today's recipe
     _draw(next(panel for panel in panels(everything) if rows[0] in panel.rows), out / rules.name)

@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from linfdist.data import NAMES, data_root, info
 from linfdist.data import fetch as fetch_data
+from linfdist.text import cell, console
 
 from .boundary import Verb, VerbGroup, say
 from .options import DataDir
@@ -34,17 +33,17 @@ def list_(data_dir: DataDir = None) -> None:
         stored = all(file.is_file() for file in files)
         table.add_row(
             f"[bold]{name}[/]",
-            escape(facts.title),
+            cell(facts.title),
             f"{facts.train:,} + {facts.test:,}",
             "×".join(str(side) for side in facts.shape),
             str(facts.num_classes),
             f"[green]{_size(files)}[/]" if stored else "[dim]no[/]",
         )
-    Console().print(table)
+    console().print(table)
     lines = [f"{name}: {info(name).licence}" for name in NAMES if info(name).licence]
     lines.append(f"stored in {root}")
     lines.append("your own images: give the path of a folder `class/image.png`")
-    say("\n" + "\n".join(lines))
+    say("", *lines)
 
 
 def _size(files: list[Path]) -> str:

@@ -4,13 +4,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from linfdist.attacks import ATTACKS
 from linfdist.eps import down, nearest, parse_eps, share, up
 from linfdist.evaluation import BATCH, Shard, for_data_sets, parse_attacks
+from linfdist.text import cell, console
 
 from .boundary import is_first, say
 from .options import AUTO, DataDir, DeviceName, ModelPath, open_model
@@ -86,7 +85,7 @@ def _show(result: "Evaluation", target: Path) -> None:
         others = f"not yet: {', '.join(result.waiting)}" if result.waiting else "another process has merged the shards"
         text = f"shard {summary['shard']} is finished, {summary['n']:,} images; {others}"
     else:
-        Console().print(table(summary))
+        console().print(table(summary))
         text = f"rows and summary {'were finished before' if result.before else 'are'} in {target}"
         text += ": --fresh starts afresh" if result.before else ""
     say(text)
@@ -97,7 +96,7 @@ def table(summary: dict[str, Any]) -> Table:
     title = f"{summary['data']} {summary['split']}, eps = {summary['eps']}, {summary['n']:,} images"
     if "domain_sha256" in summary:
         title += ", within the domain of the network"
-    shown = Table(title=escape(title))
+    shown = Table(title=cell(title))
     n = summary["n"]
     columns = {"clean": f"{nearest(share(summary['clean'], n), 2)} %"}
     proved = share(summary["certified"], n)

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from linfdist.eps import down, nearest, parse_eps, percent, up
 from linfdist.files import output, read_bytes
+from linfdist.text import console
 
 from .boundary import say
 from .options import DataDir, Model, ModelPath, open_model
@@ -166,7 +166,7 @@ def _freeze(
 
 def _show(frozen: "FrozenNet", compared: "tuple[str, Comparison] | None", model: Model, file: Path | None) -> None:
     """Show what freezing did. Bounds are rounded up, what is proved is cut off after two digits."""
-    console, facts = Console(), frozen.facts
+    screen, facts = console(), frozen.facts
     distance = f"at most {up(facts['distance'], 6)}"
     if frozen.head is None:
         distance += f" pixels ({up(255 * facts['distance'], 3)} levels)"
@@ -191,7 +191,7 @@ def _show(frozen: "FrozenNet", compared: "tuple[str, Comparison] | None", model:
     if file is not None:
         before, after = model.file.stat().st_size, file.stat().st_size
         lines.add_row("file", f"{after:,} bytes, {before / after:.1f} times smaller than {before:,}")
-    console.print(lines)
+    screen.print(lines)
     say(f"sha256 {frozen.sha256}")
     if compared is None:
         say("accuracy not compared: no recipe beside the model, and no --data and --eps")
@@ -204,7 +204,7 @@ def _show(frozen: "FrozenNet", compared: "tuple[str, Comparison] | None", model:
     for number, name in enumerate(("float", "exact")):
         clean, certified = (percent(counts[number], values.n) for counts in (values.clean, values.certified))
         table.add_row(name, f"{nearest(clean, 2)} %", f"{down(certified, 2)} %")
-    console.print(table)
+    screen.print(table)
 
 
 def _stem(frozen: "FrozenNet") -> str:

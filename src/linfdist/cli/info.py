@@ -6,11 +6,10 @@ from platform import python_version, system
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 import linfdist as ld
+from linfdist.text import cell, console
 
 from .boundary import say
 
@@ -34,24 +33,24 @@ def info(
     from linfdist import machine
     from linfdist.machine import OVERRIDES, in_words, overrides
 
-    console = Console()
+    screen = console()
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="bold")
     facts.add_row("linfdist", ld.__version__)
     facts.add_row("torch", torch.__version__)
-    facts.add_row("CPU", escape(in_words()))
+    facts.add_row("CPU", cell(in_words()))
     facts.add_row("threads", str(torch.get_num_threads()))
     for name, text in _gpus():
-        facts.add_row(name, escape(text))
+        facts.add_row(name, cell(text))
     for name, text in machine.gpu_versions().items():
         if text:
-            facts.add_row(name, escape(text))
-    facts.add_row("by default", escape(f"commands compute on {machine.device_label(machine.choose_device())}"))
+            facts.add_row(name, cell(text))
+    facts.add_row("by default", cell(f"commands compute on {machine.device_label(machine.choose_device())}"))
     for name in OVERRIDES:
         value = overrides().get(name)
-        facts.add_row(name, f"[yellow]{escape(value)}[/]" if value else "[dim]not set[/]")
+        facts.add_row(name, f"[yellow]{cell(value)}[/]" if value else "[dim]not set[/]")
     facts.add_row("in use", _in_use())
-    console.print(facts)
+    screen.print(facts)
 
     table = Table()
     table.add_column("backend", style="bold")
@@ -59,8 +58,8 @@ def info(
     table.add_column("")
     for status in ld.backends():
         detail = status.detail if status.available else "; ".join(status.reasons)
-        table.add_row(status.name, "[green]yes[/]" if status.available else "[red]no[/]", escape(detail))
-    console.print(table)
+        table.add_row(status.name, "[green]yes[/]" if status.available else "[red]no[/]", cell(detail))
+    screen.print(table)
 
 
 def _gpus() -> list[tuple[str, str]]:
@@ -83,6 +82,6 @@ def _in_use() -> str:
     from linfdist.machine import backend_in_use
 
     try:
-        return escape(backend_in_use())
+        return cell(backend_in_use())
     except RuntimeError as error:
-        return f"[red]none: {escape(str(error))}[/]"
+        return f"[red]none: {cell(str(error))}[/]"

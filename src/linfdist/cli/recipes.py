@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+
+from linfdist.text import cell, console
 
 from .boundary import Verb, VerbGroup, checking
 from .options import Changes, RecipeName
@@ -29,17 +29,17 @@ def list_() -> None:
     """
     from linfdist import recipes
 
-    console = Console()
+    screen = console()
     extra = {"network": WIDE, "source": WIDEST}
-    columns = ["recipe", "data", "eps", "on two cores", *(name for name in extra if console.width >= extra[name])]
+    columns = ["recipe", "data", "eps", "on two cores", *(name for name in extra if screen.width >= extra[name])]
     table = Table(*columns, box=SIMPLE_HEAD)
     for column in table.columns[:5]:
         column.no_wrap = True
     for recipe in sorted(map(recipes.load, recipes.names()), key=lambda recipe: not recipe.name.endswith("-quick")):
         cells = [f"[bold]{recipe.name}[/]", recipe.data, recipe.eps, _time(recipe)]
-        cells += [f"{recipe.model} {recipe.depth} x {recipe.width}", escape(recipe.source)]
+        cells += [f"{recipe.model} {recipe.depth} x {recipe.width}", cell(recipe.source)]
         table.add_row(*cells[: len(columns)])
-    console.print(table)
+    screen.print(table)
 
 
 def _time(recipe: "Recipe") -> str:
@@ -77,10 +77,10 @@ def show(
         recipe = recipes.load(name)
     with checking("--set"):
         recipe = recipes.override(recipe, settings or [])
-    text, console = recipes.to_toml(recipe), Console()
-    if console.is_terminal:
+    text, screen = recipes.to_toml(recipe), console()
+    if screen.is_terminal:
         from rich.syntax import Syntax
 
-        console.print(Syntax(text, "toml", background_color="default", word_wrap=True))
+        screen.print(Syntax(text, "toml", background_color="default", word_wrap=True))
     else:
         typer.echo(text, nl=False)

@@ -4,12 +4,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from linfdist.runs.folder import ROWS
 from linfdist.tables.plan import SCALES, Scale, numbers
+from linfdist.text import cell, console
 
 from .boundary import say
 from .options import AUTO, DataDir, DeviceName, Quiet, chosen_device
@@ -67,7 +66,7 @@ def reproduce(
         _announce(wanted, missing(wanted, rows))
     else:
         rows = run(wanted, folder, file, data_dir, quiet, say, chosen_device(device))
-    Console().print(show(paper_table(number, chosen, rows, read_compare_rows(peers))))
+    console().print(show(paper_table(number, chosen, rows, read_compare_rows(peers))))
 
 
 def _announce(wanted: "list[Job]", left: "list[Job]") -> None:
@@ -80,12 +79,12 @@ def _announce(wanted: "list[Job]", left: "list[Job]") -> None:
 
 def show(comparison: "TextTable") -> Table:
     """Lay the comparison out for a terminal."""
-    shown = Table(title=escape(comparison.title), box=None, padding=(0, 2, 0, 0))
+    shown = Table(title=cell(comparison.title), box=None, padding=(0, 2, 0, 0))
     for k, heading in enumerate(comparison.headings):
         number = k >= comparison.words
         shown.add_column(
             heading.replace(", ", "\n"), justify="right" if number else "left", no_wrap=number or heading == "data"
         )
     for line in comparison.lines:
-        shown.add_row(*map(escape, line))
+        shown.add_row(*map(cell, line))
     return shown

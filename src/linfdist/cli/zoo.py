@@ -5,12 +5,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from linfdist.eps import down, nearest, up, written
 from linfdist.models.zoo import FILES, card, names
+from linfdist.text import cell, console
 
 from .boundary import Verb, VerbGroup, say
 
@@ -43,7 +42,7 @@ def list_(folder: Folder = None) -> None:
             "–" if paper is None else str(paper), f"{size / 1e6:.1f}",
         )  # fmt: skip
     if table.row_count:
-        Console().print(table)
+        console().print(table)
     else:
         say(f"no networks in {folder or FILES}")
 
@@ -69,8 +68,8 @@ def show(
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for key, value in _lines(each).items():
-        table.add_row(f"[bold]{key}[/]", escape(value))
-    Console().print(table)
+        table.add_row(f"[bold]{key}[/]", cell(value))
+    console().print(table)
 
 
 def _lines(each: "Card") -> dict[str, str]:

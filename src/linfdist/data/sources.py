@@ -23,6 +23,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 
 from ..files import file_sha256, opened, read_bytes
+from ..text import console
 from .builtin import Corrupt, Unavailable
 
 _BLOCK = 1 << 20
@@ -35,7 +36,6 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 def progress(label: str, total: int | None = None, in_bytes: bool = False) -> Iterator[Callable[[int], None]]:
     """Show a bar on a terminal, nothing elsewhere. Yields a function to call with the number of things done."""
     # Here, so that `import linfdist` stays light.
-    from rich.console import Console
     from rich.progress import (
         BarColumn,
         DownloadColumn,
@@ -47,14 +47,14 @@ def progress(label: str, total: int | None = None, in_bytes: bool = False) -> It
         TimeRemainingColumn,
     )
 
-    console = Console(stderr=True)
-    if not console.is_terminal:
+    screen = console(stderr=True)
+    if not screen.is_terminal:
         yield lambda count: None
         return
     columns: list[ProgressColumn | str] = [TextColumn("{task.description}"), BarColumn()]
     if total is not None:
         columns += [DownloadColumn() if in_bytes else MofNCompleteColumn(), TimeRemainingColumn()]
-    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as bar:
+    with Progress(*columns, TimeElapsedColumn(), console=screen, transient=True) as bar:
         task = bar.add_task(label, total=total)
         yield lambda count: bar.advance(task, count)
 

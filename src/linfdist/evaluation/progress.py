@@ -6,21 +6,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from ..text import console
 
 
 class Bar:
     """A progress bar with the rate, which is removed at the end; shown on a terminal only, and only if wanted."""
 
     def __init__(self, name: str, total: int, done: int, show: bool) -> None:
-        console = Console(file=sys.stderr)
+        screen = console(file=sys.stderr)
         columns = (
-            TextColumn("{task.description}"), BarColumn(40 if console.width >= 120 else 8), TimeRemainingColumn(),
+            TextColumn("{task.description}"), BarColumn(40 if screen.width >= 120 else 8), TimeRemainingColumn(),
             TextColumn("left"), TextColumn("{task.completed:,}/{task.total:,} images"),
             TextColumn("{task.fields[rate]}"),
         )  # fmt: skip
-        self.bar = Progress(*columns, console=console, transient=True, disable=not (show and console.is_terminal))
+        self.bar = Progress(*columns, console=screen, transient=True, disable=not (show and screen.is_terminal))
         self.task = self.bar.add_task(name, total=total, completed=done, rate="")
         self.start, self.seen = time.perf_counter(), 0
 
@@ -43,8 +44,8 @@ class Bar:
 @contextmanager
 def busy(text: str, show: bool) -> Iterator[Callable[[str], None]]:
     """Show on a terminal that something is under way, while there is nothing to count; yield what adds to the text."""
-    console = Console(file=sys.stderr)
+    screen = console(file=sys.stderr)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not (show and console.is_terminal)) as bar:
+    with Progress(*columns, console=screen, transient=True, disable=not (show and screen.is_terminal)) as bar:
         task = bar.add_task(text, total=None)
         yield lambda more: bar.update(task, description=f"{text}; {more}")

@@ -20,6 +20,7 @@ from ..data import Dataset
 from ..eps import Eps, as_text, parse_eps
 from ..exact import FrozenNet, save
 from ..files import read_bytes, write_atomically
+from ..text import printable
 from ..version import __version__
 
 # In this order: a module comes after those that it imports.
@@ -46,14 +47,14 @@ def page(
     """
     content = network if isinstance(network, bytes) else _bytes(network)
     data = {
-        "name": name,
-        "classes": None if classes is None else list(classes),
+        "name": printable(name),
+        "classes": None if classes is None else [printable(each) for each in classes],
         "eps": None if eps is None else {"text": as_text(eps), "levels": int(parse_eps(eps) * 255)},
         "samples": None if samples is None else _samples(samples),
     }
     style, script = _part("page.css"), script_text()
     values = {
-        "title": html.escape(name),
+        "title": html.escape(printable(name)),
         "version": html.escape(__version__),
         "style": style,
         "style_hash": _hash(style),

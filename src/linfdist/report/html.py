@@ -13,6 +13,7 @@ from .. import data, recipes
 from ..eps import down, nearest, percent, up
 from ..runs.folder import RECIPE, Run
 from ..runs.rows import count
+from ..text import printable
 from . import tables
 from .charts import Chart
 from .gallery import captions, halves, magnification, pictures, png
@@ -38,7 +39,7 @@ def page(run: Run, charts: Mapping[str, Chart]) -> str:
 
 def escaped(value: object) -> str:
     """Escape text for HTML."""
-    return html.escape(str(value), quote=True)
+    return html.escape(printable(value, breaks=True), quote=True)
 
 
 def section(title: str, content: str) -> str:

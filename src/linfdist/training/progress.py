@@ -12,11 +12,11 @@ import time
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ..files import append, excerpt, load_tensors, save_tensors, write_atomically
 from ..runs.folder import read_metrics
+from ..text import console
 from .trainer import Sums, Trainer, no_sums
 
 
@@ -48,7 +48,7 @@ class Reporter:
 
     def __init__(self, name: str, total: int, start: int, batch_size: int, show: bool, quiet: bool) -> None:
         self.name, self.total, self.batch_size = name, total, batch_size
-        self.console = Console(file=sys.stdout, soft_wrap=True)
+        self.console = console(file=sys.stdout, soft_wrap=True)
         self.lines = show
         self.bar = None
         if show and not quiet and self.console.is_terminal:
