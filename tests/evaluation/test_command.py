@@ -118,8 +118,8 @@ def test_errors_are_told_without_a_traceback(run, call, tmp_path):
         ([run, "--limit", "-3"], "limit = -3: must be at least 1 image"),
         ([run, "--batch", "0"], "batch = 0: must be at least 1 image"),
         ([run, "--method", "milp"], "method = 'milp': must be one of margin, box"),
-        ([tmp_path / "head.safetensors", "--eps", "0.1"], "has no recipe.json: give --data"),
-        ([tmp_path / "head.safetensors", "--data", "digits"], "has no recipe.json: give --eps"),
+        ([tmp_path / "head.safetensors", "--eps", "0.1"], "there is no recipe.json beside it: give --data"),
+        ([tmp_path / "head.safetensors", "--data", "digits"], "there is no recipe.json beside it: give --eps"),
     ]
     for arguments, complaint in cases:
         out = [] if "--out" in arguments else ["--out", tmp_path / "out"]

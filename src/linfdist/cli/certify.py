@@ -12,10 +12,11 @@ from rich.table import Table
 from linfdist.certificates.methods import METHODS, methods_in_words
 from linfdist.eps import down
 from linfdist.files import output, write_atomically
+from linfdist.models import zoo
 from linfdist.text import cell, console
 
 from .boundary import fail, say
-from .options import AUTO, DataDir, DeviceName, ModelPath, open_model
+from .options import AUTO, DataDir, DeviceName, ModelName, open_model
 
 if TYPE_CHECKING:
     from linfdist.certificates.images import CertifiedImage, Refused
@@ -25,7 +26,7 @@ STDOUT = (OUTPUT, Path("/dev/stdout"))  # what was redirected there must not be 
 
 
 def certify(
-    model: ModelPath,
+    model: ModelName,
     images: Annotated[list[Path], typer.Argument(metavar="IMAGE...", help="Image files, or folders of them.")],
     eps: Annotated[
         str | None,
@@ -64,12 +65,17 @@ def certify(
 
     files = data.image_files(images)
     if json_file is not None:
-        json_file = OUTPUT if json_file in STDOUT else output(json_file, [model, *files])
+        json_file = OUTPUT if json_file in STDOUT else output(json_file, [Path(model), *files])
     if exact:
         if eps is not None:
             raise ValueError("--eps: not with --exact, where a certificate states the largest radius that is proved")
         if resize:
             raise ValueError("--resize: not with --exact, whose certificates are about the pixels of the file")
+        if model in zoo.names():
+            raise ValueError(
+                f"--exact: {model} of the zoo is a float network; `linfdist export {model} --format exact` writes "
+                f"runs/{model}/exact.safetensors, which is what --exact takes"
+            )
         from linfdist import exact as frozen
         from linfdist.exact.certificate import certificates_of_files
 

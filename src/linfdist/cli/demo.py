@@ -8,11 +8,11 @@ import typer
 
 from .boundary import say
 from .export import Format, export
-from .options import DataDir, ModelPath
+from .options import DataDir, ModelName
 
 
 def demo(
-    model: ModelPath = Path("mnist-0.3"),
+    model: ModelName = "mnist-0.3",
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The page to write.", show_default="beside the model")
     ] = None,

@@ -12,14 +12,14 @@ from linfdist.evaluation import BATCH, Shard, for_data_sets, parse_attacks
 from linfdist.text import cell, console
 
 from .boundary import is_first, say
-from .options import AUTO, DataDir, DeviceName, ModelPath, open_model
+from .options import AUTO, DataDir, DeviceName, ModelName, open_model
 
 if TYPE_CHECKING:
     from linfdist.evaluation import Evaluation
 
 
 def evaluate(
-    model: ModelPath,
+    model: ModelName,
     eps: Annotated[
         str | None, typer.Option(metavar="E", help="Radius, e.g. 0.3 or 8/255.", show_default="the recipe's")
     ] = None,
@@ -72,7 +72,7 @@ def evaluate(
     result = run(
         opened.network, data.load(name, split=split, data_dir=data_dir, resize=opened.network.resize), radius, target,
         opened.file,
-        model=None if model.resolve() == target.resolve() else str(model),
+        model=None if Path(model).resolve() == target.resolve() else model,
         split=split, limit=limit, method=method, attacks=attacks, shard=part, batch=batch, fresh=fresh,
         show_progress=is_first(),
     )  # fmt: skip

@@ -12,7 +12,7 @@ from linfdist.files import output, read_bytes
 from linfdist.text import console
 
 from .boundary import say
-from .options import DataDir, Model, ModelPath, open_model
+from .options import DataDir, Model, ModelName, open_model
 
 if TYPE_CHECKING:
     from linfdist.data import Dataset
@@ -40,7 +40,7 @@ FILES = {
 
 
 def export(
-    path: ModelPath,
+    path: ModelName,
     form: Annotated[
         Format,
         typer.Option(
@@ -121,6 +121,19 @@ def _refuse(why: str, **options: object) -> None:
         raise ValueError(f"{', '.join(given)}: only for {why}")
 
 
+def _origin(model: Model, data_dir: Path | None) -> dict[str, Any]:
+    """Return what an exact file says of where its network comes from, as its float file and recipe do."""
+    from linfdist import data
+
+    if model.recipe is None:
+        return {"recipe": None}
+    facts: dict[str, Any] = {"recipe": model.recipe.name, "eps": model.recipe.eps}
+    if model.recipe.data in data.NAMES:  # a folder is somewhere else on another machine
+        facts["data"] = model.recipe.data
+    names = model.network.class_names or data.stored_classes(model.recipe.data, data_dir)
+    return facts | ({"classes": list(names)} if names else {})
+
+
 def _freeze(
     model: Model,
     k: int | None,
@@ -147,7 +160,7 @@ def _freeze(
     if domain is not None:
         least, largest = (data.read_image(path, network.shape[0]) for path in domain)
         bounds = (least, largest)
-    frozen = exact.freeze(network, k, bounds, {"recipe": model.recipe and model.recipe.name})
+    frozen = exact.freeze(network, k, bounds, _origin(model, data_dir))
     if model.recipe is None and (dataset is None or eps is None):
         if dataset is not None or eps is not None or limit is not None:
             raise ValueError(f"{model.folder} has no recipe.json: to compare accuracies, give --data and --eps")
@@ -242,8 +255,8 @@ def _test_images(model: Model, frozen: "FrozenNet", dataset: str | None, data_di
     """Load the test images given, else those of the recipe, else those that the network was measured on."""
     from linfdist import data
 
-    measured = _measured(frozen, "data")  # of a file that anybody may have written: a name is looked up, a path is not
-    name = dataset or (model.recipe.data if model.recipe else measured if measured in data.NAMES else None)
+    stated = frozen.stated("data")  # of a file that anybody may have written: a name is looked up, a path is not
+    name = dataset or (model.recipe.data if model.recipe else stated if stated in data.NAMES else None)
     if name is None:
         say("no test images on the page: there is no recipe beside the model, and no --data")
         return None
@@ -266,15 +279,9 @@ def _radius(model: Model, frozen: "FrozenNet") -> str | None:
     """Find the radius of the recipe, else the one that the network was measured at."""
     if model.recipe is not None:
         return model.recipe.eps
-    measured = _measured(frozen, "eps")
+    stated = frozen.stated("eps")
     try:
-        parse_eps(measured or "none")
+        parse_eps(stated or "none")
     except ValueError:
         return None
-    return measured
-
-
-def _measured(frozen: "FrozenNet", key: str) -> str | None:
-    accuracy = frozen.facts.get("accuracy")
-    found = accuracy.get(key) if isinstance(accuracy, dict) else None
-    return found if isinstance(found, str) else None
+    return stated

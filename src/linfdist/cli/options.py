@@ -53,8 +53,8 @@ def _unused(name: str, device: "torch.device") -> str:
     return f"; not used: {there[0].device} ({there[0].name}), because {'; '.join(there[0].missing)}"
 
 
-ModelPath = Annotated[
-    Path,
+ModelName = Annotated[
+    str,
     typer.Argument(
         metavar="MODEL",
         help="A name of the zoo such as mnist-0.3 (`linfdist zoo list`), a network's file, or the folder of a run.",
@@ -112,22 +112,30 @@ class Model:
             raise ValueError(f"{target} belongs to the network or its run: choose another file to write to")
 
     def data(self, given: str | None) -> str:
-        """Choose the data set: the one given, else the recipe's."""
-        return self._choose(given, self.recipe.data if self.recipe else None, "--data")
+        """Choose the data set: the one given, else the recipe's, else what an exact network says."""
+        from linfdist.data import NAMES
+
+        stated = self._stated("data")
+        return self._choose(given, self.recipe.data if self.recipe else stated if stated in NAMES else None, "--data")
 
     def eps(self, given: str | None) -> str:
-        """Choose the radius, as text: the one given, else the recipe's."""
-        return self._choose(given, self.recipe.eps if self.recipe else None, "--eps")
+        """Choose the radius, as text: the one given, else the recipe's, else what an exact network says."""
+        return self._choose(given, self.recipe.eps if self.recipe else self._stated("eps"), "--eps")
+
+    def _stated(self, key: str) -> str | None:
+        from linfdist.exact import FrozenNet
+
+        return self.network.stated(key) if isinstance(self.network, FrozenNet) else None
 
     def _choose(self, given: str | None, own: str | None, option: str) -> str:
         if given is not None:
             return given
         if own is None:
-            raise ValueError(f"{self.folder} has no {RECIPE}: give {option}")
+            raise ValueError(f"{self.file} says nothing of it, and there is no {RECIPE} beside it: give {option}")
         return own
 
 
-def open_model(path: Path, device: str = "cpu") -> Model:
+def open_model(name: str, device: str = "cpu") -> Model:
     """Open a network's file, the folder of a finished run, or a network of the zoo, whose results go to runs/NAME.
 
     device: where it is to compute, as `--device` says; exact networks compute on the CPU.
@@ -139,14 +147,15 @@ def open_model(path: Path, device: str = "cpu") -> Model:
     from linfdist.certificates import on_device
     from linfdist.models import load
 
-    network = load(path)
+    network, path = load(name), Path(name)
     if network.exact and device not in ("cpu", AUTO):
-        raise ValueError(f"--device {device}: {path} is an exact network, which computes on the CPU")
+        raise ValueError(f"--device {device}: {name} is an exact network, which computes on the CPU")
     if device != "cpu" and not network.exact:
         network = on_device(network, chosen_device(device))
-    if not path.exists():
-        name = str(path)
-        return Model(network, zoo.find(path), Path("runs") / name, recipes.Recipe.model_validate(zoo.card(name).recipe))
+    if name in zoo.names():
+        if path.exists():
+            say(f"{name} is taken from the zoo; write ./{name} for what is here", error=True)
+        return Model(network, zoo.find(name), Path("runs") / name, recipes.Recipe.model_validate(zoo.card(name).recipe))
     folder = path if path.is_dir() else path.parent
     recipe_file = folder / RECIPE
     recipe = recipes.load(recipe_file) if recipe_file.exists() else None

@@ -132,7 +132,23 @@ class FrozenNet(Network):
     head: FrozenHead | None = None
     count: int = 1
 
-    exact, class_names, resize = True, None, None  # no fields: see `Network`
+    exact, resize = True, None  # no fields: see `Network`
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:  # type: ignore[override]
+        """The classes in words, if its facts name them all."""
+        names = self.facts.get("classes")
+        fit = isinstance(names, list) and len(names) == self.classes and all(isinstance(name, str) for name in names)
+        return tuple(names) if fit else None  # type: ignore[arg-type]
+
+    def stated(self, key: str) -> str | None:
+        """Return what its facts say of the data set it was trained on ("data") or its radius ("eps"), if anything.
+
+        Anybody may have written them: they are a claim, and choose no more than what is looked at first.
+        """
+        accuracy = self.facts.get("accuracy")
+        found = self.facts.get(key, accuracy.get(key) if isinstance(accuracy, dict) else None)
+        return found if isinstance(found, str) else None
 
     def __repr__(self) -> str:
         widths = [self.layers[0].weight.shape[1], *(len(layer.bias) for layer in self.layers)]

@@ -92,8 +92,8 @@ def load(source: str | os.PathLike[str], folder: Path | None = None) -> Network:
     """Load a network by its name in the zoo ("mnist-0.3"), or by the path of its file or of a finished run's folder.
 
     A float network is in eval mode, at p = inf, and takes pixels of [0, 1], shape (B, C, H, W). A file that
-    `linfdist export --format exact` has written gives an exact network, which takes 8-bit images of that shape. If
-    something with that path exists, it is taken; else the zoo is asked. folder: another zoo.
+    `linfdist export --format exact` has written gives an exact network, which takes 8-bit images of that shape. A name
+    of the zoo always means its network; a path of the same name is written "./mnist-0.3". folder: another zoo.
 
     A file is read once. Anything that is not a whole safetensors file with matching names, shapes and finite weights is
     refused, and so is a file of the zoo that is not the one that its card describes.
@@ -113,7 +113,7 @@ def read(source: str | os.PathLike[str], folder: Path | None = None) -> tuple[by
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist: give a {MODEL} or the folder of a finished run")
     content = read_bytes(path)
-    if found != Path(source):  # it is of the zoo
+    if found.parent == (folder or zoo.FILES) and found != Path(source):  # it is of the zoo
         zoo.check(path, content)
     return content, path
 

@@ -63,13 +63,15 @@ def check(path: Path, content: bytes) -> None:
 def find(source: str | os.PathLike[str], folder: Path | None = None) -> Path:
     """Find the file, or the run's folder, that a name of the zoo or a path stands for; folder: another zoo.
 
-    If something with that path exists, it is taken; else the zoo is asked. `load` verifies what it reads from there.
+    Text that is a name of the zoo means that network, whatever lies in the working directory: a path of the same name
+    is written ./NAME. A `Path` is a path, if there is one. `load` verifies what it reads from the zoo.
     """
     text = os.fspath(source)
+    known = names(folder) if _could_be_a_name(text) else []
+    if text in known and (isinstance(source, str) or not Path(text).exists()):
+        return (folder or FILES) / f"{text}.safetensors"
     if Path(text).exists() or not _could_be_a_name(text):
         return Path(text)
-    if text in (known := names(folder)):
-        return (folder or FILES) / f"{text}.safetensors"
     raise FileNotFoundError(
         f"no network {text!r}: there is no such path, and {_listing(known)}; "
         "give a name, a model.safetensors or the folder of a finished run"
