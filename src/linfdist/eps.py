@@ -15,6 +15,7 @@ _NUMBER = re.compile(rf"({_DECIMAL})(?:\s*/\s*({_DECIMAL}))?")
 _MAX_LENGTH = 100
 _MAX_EXPONENT = 400  # beyond every float64; keeps "1e-999999999" from filling the memory
 _SIX_DIGITS = Context(prec=6, rounding=ROUND_DOWN)
+_LARGEST_CHANGE = 10**300  # float64 has room for it, and for sums with it
 _EXAMPLES = "a decimal such as 0.3 or a fraction such as 8/255"
 
 Eps = str | int | float | Fraction | Decimal  # a radius, as users give it; NumPy's numbers too
@@ -28,17 +29,29 @@ def is_number(value: object) -> bool:
 def parse_eps(text: Eps, *, name: str = "eps", at_most: int = 1) -> Fraction:
     """Parse a radius on the 0–1 intensity scale into its exact value, between 0 and `at_most`.
 
+    `parse_change` is for numbers on other scales.
+
     Text means what it says: "0.3" is 3/10, "8/255" is 8/255, "8.8/255" is 44/1275. A Python float means its exact
     binary value: 0.3 is 5404319552844595/18014398509481984. So does a number of any other type, or it is refused: no
     radius is rounded before it is used. ValueError or TypeError says what is wrong and what is allowed.
     """
-    value = _from_text(text.strip(), name) if isinstance(text, str) else _from_number(text, name)
+    value = _read(text, name)
     if not 0 <= value <= at_most:
         side = "negative" if value < 0 else f"more than {at_most}"
         levels = f"; {value} levels of 255 are {value}/255" if value.denominator == 1 and 1 < value <= 255 else ""
         raise ValueError(
             f"{name} = {text!r}: is {side}; must be between 0 and {at_most}, on the 0–1 intensity scale{levels}"
         )
+    return value
+
+
+def parse_change(text: Eps, name: str) -> Fraction:
+    """Parse how far a number may change, in whatever units it has: read as `parse_eps` does, between 0 and 1e300."""
+    value = _read(text, name)
+    if value < 0:
+        raise ValueError(f"{name} = {text!r}: is negative; must be 0 or more")
+    if value > _LARGEST_CHANGE:
+        raise ValueError(f"{name}: is more than 1e300, which float64 has no room for")
     return value
 
 
@@ -62,6 +75,10 @@ def in_words(eps: Fraction) -> str:
     if eps.denominator <= 10**6:
         return f"{eps.numerator}/{eps.denominator}"
     return f"{_SIX_DIGITS.divide(Decimal(eps.numerator), Decimal(eps.denominator)):f}"
+
+
+def _read(text: Eps, name: str) -> Fraction:
+    return _from_text(text.strip(), name) if isinstance(text, str) else _from_number(text, name)
 
 
 def _from_number(number: object, name: str) -> Fraction:

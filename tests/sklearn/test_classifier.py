@@ -1,5 +1,7 @@
 """The estimator as its users meet it: shapes, labels, words, files, Ctrl-C."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import torch
@@ -34,11 +36,69 @@ def test_it_learns_and_proves(fitted, cancer):
     assert clean > 0.85
     assert clean == proved[0] >= proved[1] > 0.6
     assert proved[1] > proved[2]
-    answers = fitted.predict_certified(X, "0.02", abstain=None)
+    answers = fitted.predict_certified(X, "0.02")
     sure = fitted.certify(X, "0.02").certified.numpy()
-    assert (answers[sure] == fitted.predict(X)[sure]).all()
-    assert all(each is None for each in answers[~sure])
-    assert fitted.predict_certified(X, 0.02)[~sure].tolist() == [-1] * int((~sure).sum())
+    assert answers.dtype == y.dtype
+    assert answers.tolist() == np.where(sure, fitted.predict(X), "abstain").tolist()
+    assert fitted.predict_certified(X, 0.02, abstain=-1)[~sure].tolist() == [-1] * int((~sure).sum())
+
+
+def test_the_radius_of_the_estimator_is_the_default(fitted, cancer):
+    X, y = (part[300:] for part in cancer)
+    sure = fitted.certify(X, 0.05).certified
+    proof = fitted.certify(X)
+    assert torch.equal(proof.certified, sure)
+    assert proof.eps == Fraction(0.05)
+    assert fitted.certified_score(X, y) == fitted.certified_score(X, y, 0.05) < fitted.certified_score(X, y, 0.02)
+    assert fitted.predict_certified(X).tolist() == fitted.predict_certified(X, 0.05).tolist()
+    weights = np.arange(len(X))
+    right = (fitted.predict(X) == y) & sure.numpy()
+    assert fitted.certified_score(X, y, sample_weight=weights) == pytest.approx(np.average(right, weights=weights))
+
+
+def test_certificates_speak_of_rows(fitted, cancer):
+    X = cancer[0]
+    text = repr(fitted.certify(X[:5]))
+    assert text.startswith("<RowCertificate: 5 rows, ")
+    assert " certified at 0.05, radius " in text
+    assert text.endswith(", in ranges of the columns>")
+    proof = fitted.certify(X[:5], {0: "1/3", 3: (0, 20), 7: 0.1, 8: 1, 9: 1})
+    assert "for column 0 ±1/3, column 3 −0 +20, column 7 ±0.1 and 2 more, radius" in repr(proof[:1])
+    assert repr(proof[:1]).startswith("<RowCertificate: 1 row, ")
+    with pytest.raises(IndexError, match="row 5 of a certificate of 5 rows"):
+        proof[5]
+
+
+LABELS = {
+    "text": (["no", "yes"], None, "<U7", "abstain"),
+    "words": (["no", "yes"], "nobody knows", "<U12", "nobody knows"),
+    "objects": (np.array(["no", "yes"], dtype=object), None, "O", "abstain"),
+    "bytes": (np.array([3, 200], dtype=np.uint8), None, "i2", -1),
+    "floats": ([0.0, 1.0], None, "f8", -1.0),
+    "float32": (np.array([0, 1], dtype=np.float32), -3, "f4", -3.0),
+    "truth": ([False, True], None, "O", None),
+    "text and a number": (["no", "yes"], -1, "O", -1),
+    "numbers and text": ([0, 1], "?", "O", "?"),
+    "numbers and a float": ([0, 1], 0.5, "O", 0.5),
+    "too large": ([0, 1], 2**70, "O", 2**70),
+}
+
+
+@pytest.mark.parametrize(("labels", "abstain", "dtype", "expected"), LABELS.values(), ids=LABELS)
+def test_abstention_keeps_the_type(cancer, labels, abstain, dtype, expected):
+    X = cancer[0][:40]
+    labels = np.asarray(labels)
+    model = LinfDistClassifier(**QUICK | {"max_iter": 10}).fit(X, labels[np.arange(40) % 2])
+    sure = model.certify(X, 0.02).certified.numpy()
+    sure_later = model.certify(X, 0.9).certified.numpy()
+    assert not sure_later.all()
+    for eps, each in ((0.02, sure), (0.9, sure_later)):
+        answers = model.predict_certified(X, eps, abstain)
+        assert answers.dtype == np.dtype(dtype)
+        assert (answers[each] == model.predict(X)[each]).all()
+        assert all(answer == expected for answer in answers[~each])
+    with pytest.raises(ValueError, match="is one of the classes"):
+        model.predict_certified(X, 0.02, abstain=labels.tolist()[1])
 
 
 def test_scores(fitted, cancer):

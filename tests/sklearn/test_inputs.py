@@ -62,8 +62,15 @@ def test_a_table_of_pandas(fitted):
     table = pandas.DataFrame({"a": [2**53 + 1] * 40, "b": [0.5] * 40})
     with pytest.raises(ValueError, match=r"X\['a'\]: holds .*9007199254740993"):
         LinfDistClassifier().fit(table, Y)
-    with pytest.raises(TypeError, match="eps must be a plain NumPy array or tensor, got Series"):
-        fitted.certify(X, pandas.Series([0.1, 0.2], index=["b", "a"]))
+    named = LinfDistClassifier(width=8, depth=2, max_iter=20, random_state=0)
+    named.fit(pandas.DataFrame(X, columns=["age", "income"]), Y)
+    rows = pandas.DataFrame(X, columns=["age", "income"])
+    by_name = named.certify(rows, pandas.Series([0.1, 0.2], index=["income", "age"]))
+    assert by_name.certified.tolist() == named.certify(rows, {0: 0.2, 1: 0.1}).certified.tolist()
+    with pytest.raises(ValueError, match="no column 'incme'; did you mean 'income'"):
+        named.certify(rows, {"incme": 0.1})
+    with pytest.raises(ValueError, match="without names; give positions from 0 to 1"):
+        fitted.certify(X, {"age": 0.1})
 
 
 def test_what_float64_holds_is_taken(fitted):

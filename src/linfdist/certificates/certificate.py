@@ -5,7 +5,7 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 import torch
@@ -33,9 +33,8 @@ class Certificate:
     It has a length, one entry per image, and `proof[2]`, `proof[:5]` and `proof[mask]` are certificates of those.
 
     prediction: (B,) int64.
-    radius: (B,) float64, on the 0–1 intensity scale (of a `LinfDistClassifier`: in units of its `scale_`) and rounded
-        down: the prediction is the same for every image of [0, 1] in the closed ball of that radius; 0 where nothing is
-        proved.
+    radius: (B,) float64, on the 0–1 intensity scale and rounded down: the prediction is the same for every image of
+        [0, 1] in the closed ball of that radius; 0 where nothing is proved.
     certified: (B,) bool: the prediction is the same for every image of [0, 1] in the closed eps-ball, and is y if y was
         given. None if eps was None.
     domain: the sha256 of the domain of an exact network that was frozen for some images only: then all of this is about
@@ -51,12 +50,14 @@ class Certificate:
     domain: str | None = None
     eps: Fraction | None = None
 
+    thing: ClassVar[str] = "image"  # what there is one entry of
+
     def __len__(self) -> int:
         return len(self.prediction)
 
     def __getitem__(self, index: int | slice | Sequence[int] | Tensor) -> "Certificate":
         """Return the certificate of some of the images; an int gives a certificate of one."""
-        chosen = _chosen(index, len(self))
+        chosen = _chosen(index, len(self), self.thing)
         columns = {name: column for name in COLUMNS if (column := getattr(self, name)) is not None}
         return replace(self, **{name: column[chosen] for name, column in columns.items()})
 
@@ -68,18 +69,20 @@ class Certificate:
     def summary(self) -> str:
         """Say in one line how many images are certified and how large the radii are; these are rounded down."""
         n = len(self)
-        text = f"{n:,} image{'s' * (n != 1)}"
+        text = f"{n:,} {self.thing}{'s' * (n != 1)}"
         if n and self.certified is not None:
-            at = f" at {in_words(self.eps)}" if self.eps is not None else ""
-            text += f", {int(self.certified.sum()):,} certified{at}"
+            text += f", {int(self.certified.sum()):,} certified{self._at()}"
         if n:
             ordered = self.radius.sort().values
             least, middle, largest = (down(float(ordered[k]), 4) for k in (0, (n - 1) // 2, n - 1))
             text += f", radius {least}" if n == 1 else f", radius {least} to {largest}, median {middle}"
         return text + ", within the domain of the network" * (self.domain is not None)
 
+    def _at(self) -> str:
+        return f" at {in_words(self.eps)}" if self.eps is not None else ""
+
     def __repr__(self) -> str:
-        return f"<Certificate: {self.summary()}>"
+        return f"<{type(self).__name__}: {self.summary()}>"
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain lists of numbers; what is not known is None. An infinite radius is a float, not JSON."""
@@ -88,7 +91,7 @@ class Certificate:
         return {**lists, "domain": self.domain, "eps": None if self.eps is None else str(self.eps)}
 
 
-def _chosen(index: Any, n: int) -> Tensor:
+def _chosen(index: Any, n: int, thing: str) -> Tensor:
     """Return the positions that an index means, as a tensor."""
     if isinstance(index, slice):
         return torch.tensor(range(n)[index], dtype=torch.int64)
@@ -96,7 +99,7 @@ def _chosen(index: Any, n: int) -> Tensor:
         with contextlib.suppress(TypeError):  # whatever is a whole number
             position = operator.index(index)
             if not -n <= position < n:
-                raise IndexError(f"image {position} of a certificate of {n} images")
+                raise IndexError(f"{thing} {position} of a certificate of {n} {thing}s")
             return torch.tensor([position % n])
     if isinstance(index, Tensor | np.ndarray | list | tuple | range):
         plain = plain_array(index, "an index") if isinstance(index, np.ndarray) else index  # a mask may hide entries

@@ -5,6 +5,7 @@ try:
 except ImportError as error:
     raise ImportError(f"linfdist.sklearn needs scikit-learn ({error}): pip install scikit-learn") from error
 
+from .answers import RowCertificate
 from .classifier import LinfDistClassifier
 
-__all__ = ["LinfDistClassifier"]
+__all__ = ["LinfDistClassifier", "RowCertificate"]

@@ -1,8 +1,7 @@
 """The estimator: fit, predict, and prove."""
 
-import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any, cast
 
@@ -17,20 +16,23 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from torch import Tensor
 
 from ..certificates import Certificate, Certifier
+from ..certificates.proofs import largest_proved
 from ..data.samples import MOST_CHANNELS, plain_array
-from ..eps import is_number, parse_eps, round_up
+from ..eps import is_number, parse_change, round_up
 from ..models import PixelNet
 from . import file
-from .scaling import Floats, Scaling, check_exact, check_unmasked
+from .answers import RowCertificate, with_abstention
+from .columns import Change, Columns, is_by_column
+from .scaling import Floats, Scaling, check_exact, check_unmasked, reach
 from .training import Settings, train, updates
 from .weights import class_weights, merged, weights_of
 
 ROWS = 4096  # that go through the network at once
-LARGEST_EPS = 10**300
 SLACK = 2.0**-22  # of the network's inputs: more than rounding moves them
+MOST_STEPS = 2.0**20  # ranges of the most sensitive feature: up to there radii are searched for
 SHARES = (1 - 2.0**-8, 0.9, 0.75, 0.5)  # of a radius, tried where it fails: the grain of float64 may be coarse
 
-Eps = str | float | Fraction | ArrayLike
+Eps = str | float | Fraction | ArrayLike | Mapping[Any, Any]
 
 
 class LinfDistClassifier(ClassifierMixin, BaseEstimator):
@@ -45,16 +47,24 @@ class LinfDistClassifier(ClassifierMixin, BaseEstimator):
     "8/255" is eight levels). With `scale=1.0`, ε is in the units of X. `eps` may be one number or text such as "8/255",
     one number for each feature, or one for each feature of each sample: features may change by `eps * scale_`.
 
+    **By column.** `eps` may also be a dict or a pandas Series in the units of X: {"age": 2, "income": (0, 500)} lets
+    the age change by up to 2 and the income grow by up to 500, while all other columns stay as they are. Columns are
+    named, or numbered from 0.
+
     **What is proved.** A certificate is about `predict` of X as float64: for every x′ with |x′ − x| <= eps * scale_ in
     exact arithmetic, feature by feature, `predict` gives the same class. The rounding of all scaling and of the whole
     network is accounted for. `decision_function` and `predict_proba` are not certified.
 
     Parameters
     ----------
-    eps : number or text, default=0.05
-        The radius to train for, in units of the scale. Larger ones give larger proved radii and lower accuracy.
+    eps : number, text or changes by column, default=0.05
+        The radius to train for, in units of the scale, and to certify unless another one is given. Larger ones give
+        larger proved radii and lower accuracy. Changes by column are in the units of X, and become the scale: then
+        ε = 1 means these changes.
     scale : "range", number or array (n_features,), default="range"
         What ε = 1 means, see above.
+    fixed : names, positions or truth values of columns, default=None
+        Columns that stay as they are, such as categories in ordinal or one-hot codes: their `scale_` is 0.
     width : int, default=128
         Neurons of each hidden layer.
     depth : int, default=3
@@ -75,7 +85,8 @@ class LinfDistClassifier(ClassifierMixin, BaseEstimator):
     ----------
     classes_ : array (n_classes,)
     scale_ : array (n_features,), or a number for images
-        How much ε = 1 is, in the units of X. 0 for a feature that was constant: it is left out, and may be anything.
+        How much ε = 1 is, in the units of X. 0 for a feature that stays as it is, and with `scale="range"` for one that
+        was constant: that is left out, and may be anything.
     network_ : linfdist.models.PixelNet
         The network behind the scaling, for inputs of [0, 1].
     n_iter_ : int
@@ -94,9 +105,10 @@ class LinfDistClassifier(ClassifierMixin, BaseEstimator):
 
     def __init__(
         self,
-        eps: str | float | Fraction = 0.05,
+        eps: str | float | Fraction | Mapping[Any, Any] = 0.05,
         *,
         scale: str | float | ArrayLike = "range",
+        fixed: Iterable[Any] | None = None,
         width: int = 128,
         depth: int = 3,
         max_iter: int | None = None,
@@ -107,6 +119,7 @@ class LinfDistClassifier(ClassifierMixin, BaseEstimator):
     ) -> None:
         self.eps = eps
         self.scale = scale
+        self.fixed = fixed
         self.width = width
         self.depth = depth
         self.max_iter = max_iter
@@ -138,9 +151,11 @@ class LinfDistClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(f"y: all samples are of one class, {self.classes_[0]!r}; a classifier needs at least two")
         counts = counts * class_weights(self.class_weight, self.classes_, labels, counts)[labels]
         x, labels, counts = merged(x, labels, counts)
-        scaling = Scaling.of(x, self.scale, levels)
+        self.shape_ = shape
+        scaling = self._scaling(x, levels)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        eps = round_up(parse_eps(self.eps, at_most=LARGEST_EPS)) / max(scaling.ratio, np.finfo(np.float64).tiny)
+        eps = 1.0 if is_by_column(self.eps) else round_up(parse_change(cast(Any, self.eps), "eps"))
+        eps /= max(scaling.ratio, np.finfo(np.float64).tiny)
         settings = Settings(
             min(eps, 1.0),
             int(self.width),
@@ -159,12 +174,38 @@ class LinfDistClassifier(ClassifierMixin, BaseEstimator):
             settings,
         )
         self.network_, self.n_iter_ = trained.network, trained.steps
-        self.scaling_, self.scale_, self.shape_ = scaling, scaling.scale, shape
+        self.scaling_, self.scale_ = scaling, scaling.scale
         self.temperature_ = _temperature(self._logits(inputs), labels, counts)
         return self
 
+    def _scaling(self, x: Floats, levels: bool) -> Scaling:
+        if not is_by_column(self.eps):
+            fixed = None if self.fixed is None else self._columns("fixed").mask(self.fixed, "fixed")
+            if fixed is not None and fixed.all():
+                raise ValueError("fixed: holds all columns, so that none is left that could change")
+            return Scaling.of(x, self.scale, levels, fixed)
+        if self.fixed is not None or not self._is_range():
+            raise ValueError(
+                "eps by column says what each column may do, in the units of X, and fixes those that it does not name: "
+                "leave scale and fixed at their defaults"
+            )
+        change = np.maximum(*self._columns("eps").changes(self.eps))
+        if not change.any():
+            raise ValueError(f"eps = {self.eps!r}: no column may change; name one that may")
+        return Scaling.of_changes(x, change)
+
+    def _is_range(self) -> bool:
+        return isinstance(self.scale, str) and self.scale == "range"
+
+    def _columns(self, what: str) -> Columns:
+        if len(self.shape_) > 1:
+            raise ValueError(f"{what}: X are images, which have no columns")
+        names = getattr(self, "feature_names_in_", None)
+        return Columns(self.shape_[0], None if names is None else tuple(names))
+
     def _check_parameters(self) -> None:
-        parse_eps(self.eps, at_most=LARGEST_EPS)
+        if not is_by_column(self.eps):
+            parse_change(cast(Any, self.eps), "eps")
         for name in ("width", "depth", "max_iter"):
             value = getattr(self, name)
             least = 2 if name == "depth" else 1
@@ -206,43 +247,58 @@ class LinfDistClassifier(ClassifierMixin, BaseEstimator):
     def certify(self, X: Any, eps: Eps | None = None) -> Certificate:
         """Prove, sample by sample, that no change of the features by up to `eps * scale_` changes the class.
 
-        eps: see the class; None for radii alone. In the `Certificate`, `prediction` are indices into `classes_`,
-        `radius` are the largest ε found for which the class is proved, and `certified` tells for which samples it is
-        proved at `eps`. Where nothing at all can change the class, the radius is infinite.
+        eps: see the class; None for that of the classifier. In the certificate, `prediction` are indices into
+        `classes_`, `radius` are the largest ε found for which the class is proved while features change in both
+        directions, and `certified` tells for which samples it is proved at `eps`. Where nothing at all can change the
+        class, the radius is infinite.
         """
         x = self._samples(X)
-        ball = None if eps is None else self._eps(eps, x)
+        eps = self.eps if eps is None else eps
+        change = self._change(eps, x)
         inputs = self._inputs(x)
         certifier = Certifier(self.network_)
-        certified = None if ball is None else self._proved(certifier, x, inputs, ball)
+        certified = self._proved(certifier, x, inputs, change)
         look = certifier(inputs, None)
         radius = self._radii(certifier, x, inputs, look.radius)
-        if certified is not None and ball is not None and ball.ndim == 0:
-            radius = radius.clamp(min=float(ball)).where(certified, radius)  # that one was proved, too
-        stated = parse_eps(cast(Any, eps), at_most=LARGEST_EPS) if is_number(eps) else None
-        return Certificate(look.prediction, radius, certified, eps=stated)
+        stated = parse_change(cast(Any, eps), "eps") if is_number(eps) else None
+        held = round_up(stated) if stated is not None else float((np.minimum(*change) >= self.scale_).all())
+        radius = radius.clamp(min=held).where(certified, radius)  # that one was proved, too
+        if len(self.shape_) > 1:
+            return Certificate(look.prediction, radius, certified, eps=stated)
+        if is_by_column(eps):
+            at = f"for {self._columns('eps').in_words(eps)}"
+        else:
+            at = "at eps as given" if stated is None else f"at {eps}"
+        return RowCertificate(look.prediction, radius, certified, eps=stated, at=at, unit=self._unit())
 
-    def predict_certified(self, X: Any, eps: Eps, abstain: Any = -1) -> NDArray[Any]:
-        """Return the class of each sample where it is proved at `eps`, and `abstain` elsewhere."""
+    def _unit(self) -> str:
+        if self._is_range() and not is_by_column(self.eps):
+            return "ranges of the columns"
+        return "units of X" if is_number(self.scale) and self.scale == 1 else "units of scale_"
+
+    def predict_certified(self, X: Any, eps: Eps | None = None, abstain: Any = None) -> NDArray[Any]:
+        """Return the class of each sample where it is proved at `eps`, and `abstain` elsewhere.
+
+        eps: as in `certify`. abstain: None means a value of the classes' own type that is none of them, -1 for numbers
+        and "abstain" for text. Where the types do not fit, answers are Python objects; so are those for classes of
+        other types, with None for no answer.
+        """
         x = self._samples(X)
-        if any(abstain == each for each in self.classes_.tolist()):
-            raise ValueError(f"abstain = {abstain!r}: is one of the classes; choose something else, such as None")
+        answer = with_abstention(self.classes_, abstain)
         inputs = self._inputs(x)
-        sure = self._proved(Certifier(self.network_), x, inputs, self._eps(eps, x)).numpy()
-        classes = self._classes(inputs)
-        if isinstance(abstain, int | np.integer) and classes.dtype.kind in "iuf":
-            with contextlib.suppress(OverflowError):  # it may not fit the type of the classes, or become one of them
-                same_type = classes.dtype.type(abstain)
-                if int(same_type) == int(abstain):
-                    return np.where(sure, classes, same_type)
-        return np.where(sure, classes.astype(object), abstain)
+        sure = self._proved(Certifier(self.network_), x, inputs, self._change(self.eps if eps is None else eps, x))
+        return answer(self._classes(inputs), sure.numpy())
 
-    def certified_score(self, X: Any, y: Any, eps: Eps) -> float:
-        """Return the certified accuracy: the share of samples whose class is right, and proved at `eps`."""
+    def certified_score(self, X: Any, y: Any, eps: Eps | None = None, sample_weight: ArrayLike | None = None) -> float:
+        """Return the certified accuracy: the share of samples whose class is right, and proved at `eps`.
+
+        eps: as in `certify`. sample_weight: (n,) how much each of them counts, as in `score`.
+        """
         x = self._samples(X)
         inputs = self._inputs(x)
         right = self._classes(inputs) == self._labels(y, len(x))
-        return float((self._proved(Certifier(self.network_), x, inputs, self._eps(eps, x)).numpy() & right).mean())
+        sure = self._proved(Certifier(self.network_), x, inputs, self._change(self.eps if eps is None else eps, x))
+        return float(np.average(sure.numpy() & right, weights=weights_of(sample_weight, x)))
 
     def _labels(self, y: Any, n: int) -> NDArray[Any]:
         check_unmasked(y, "y")
@@ -274,9 +330,12 @@ class LinfDistClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(f"X: samples have shape {x.shape[1:]}, but the classifier was fitted for {self.shape_}")
         if self.outside == "error" and (beyond := self.scaling_.outside(x)).any():
             first = tuple(int(place) for place in np.argwhere(beyond)[0])
+            place = (
+                f"row {first[0]}, {self._columns('X').name(first[1])}" if x.ndim == 2 else f"image and pixel {first}"
+            )
             raise ValueError(
-                f"X: {x[first]!r} at {first} lies outside the range of the training data; outside='clip' takes the "
-                "nearest value in it"
+                f"X: {float(x[first])!r} ({place}) lies outside the range of the training data; outside='clip' takes "
+                "the nearest value in it"
             )
         return x
 
@@ -291,35 +350,47 @@ class LinfDistClassifier(ClassifierMixin, BaseEstimator):
     def _classes(self, inputs: Tensor) -> NDArray[Any]:
         return self.classes_[self._logits(inputs).argmax(1)]
 
-    def _eps(self, eps: Eps, x: Floats) -> Floats:
+    def _change(self, eps: Eps, x: Floats) -> Change:
+        """Return how far each feature may move, in the units of X."""
+        if is_by_column(eps):
+            return self._columns("eps").changes(eps)
+        both = self.scaling_.change(self._radii_of(eps, x))
+        return Change(both, both)
+
+    def _radii_of(self, eps: Eps, x: Floats) -> Floats:
         """Convert the radius to float64, rounded up, in a shape that broadcasts to x."""
-        if eps is None:
-            raise TypeError("eps: is missing; give a radius such as 0.05, in units of `scale_`")
         if is_number(eps):
-            radii = np.asarray(round_up(parse_eps(cast(Any, eps), at_most=LARGEST_EPS)))
+            radii = np.asarray(round_up(parse_change(cast(Any, eps), "eps")))
         else:
             given = plain_array(eps, "eps")
             check_exact(given, "eps")
             if given.dtype.kind not in "fiu":
                 raise TypeError(f"eps: must be text, a number or an array of numbers, got {given.dtype}")
             radii = given.astype(np.float64)
-        if not (np.isfinite(radii) & (radii >= 0)).all():
-            raise ValueError(f"eps = {eps!r}: must be finite and not negative")
+        if (wrong := ~(np.isfinite(radii) & (radii >= 0))).any():
+            raise ValueError(f"eps: holds {float(radii[wrong][0])!r}; must be finite and not negative")
         try:
             np.broadcast_to(radii, x.shape)
         except ValueError:
             raise ValueError(f"eps: shape {radii.shape} does not fit X of shape {x.shape}") from None
-        if isinstance(self.scale, str) and radii.size and radii.max() > 1:
+        if self._is_range() and not is_by_column(self.eps) and radii.size and radii.max() > 1:
             raise ValueError(
-                f"eps = {eps!r}: is more than 1, the whole range of a feature; with scale='range', eps is a share of "
-                "the range, such as 0.05 or 8/255. For radii in the units of X, fit with scale=1.0"
+                f"eps = {float(radii.max()):g}: is more than 1, the whole range of a feature; with scale='range', eps "
+                "is a share of the range, such as 0.05 or 8/255. For changes in the units of X, name the columns, such "
+                "as {'age': 2}, or fit with scale=1.0"
             )
         return radii
 
-    def _proved(self, certifier: Certifier, x: Floats, inputs: Tensor, eps: Floats) -> Tensor:
-        """(n,) bool: the class is the same in the whole box."""
-        reach = _channels_first(self.scaling_.reach(x, eps))
-        certified = certifier(inputs, reach, radii=False).certified
+    def _proved(self, certifier: Certifier, x: Floats, inputs: Tensor, change: Change) -> Tensor:
+        """(n,) bool: the class is the same in the whole box.
+
+        A box that reaches further to one side is proved around its middle. It holds x, so its class is that of x.
+        """
+        lower, upper = self.scaling_.box(x, *change)
+        same = change.down is change.up
+        centre = self.scaling_.inputs(x) if same else (lower + (upper - lower) / 2).clip(0.0, 1.0)
+        around = inputs if same else _channels_first(torch.from_numpy(centre))
+        certified = certifier(around, _channels_first(reach(centre, lower, upper)), radii=False).certified
         assert certified is not None
         return certified
 
@@ -329,14 +400,28 @@ class LinfDistClassifier(ClassifierMixin, BaseEstimator):
         Each is proved again, as a box of X: rounding spoils nothing.
         """
         found, sure = torch.zeros_like(radius), torch.zeros_like(radius, dtype=torch.bool)
-        inside = (radius - SLACK).clamp(min=0.0) * self.scaling_.ratio
+        scaling = self.scaling_
+
+        def proves(rows: Tensor, eps: Tensor) -> Tensor:
+            change = scaling.change(eps.numpy().reshape(-1, *[1] * (x.ndim - 1)))
+            return self._proved(certifier, x[rows.numpy()], inputs[rows], Change(change, change))
+
+        inside = (radius - SLACK).clamp(min=0.0) * scaling.ratio
         everything = inside.where(radius < 1, torch.inf)  # a radius of 1 is the whole range of every feature
-        for tried in (everything, *(inside * share for share in SHARES)):
+        first = [everything] if scaling.even else [torch.full_like(radius, torch.inf), inside]
+        for tried in (*first, *(inside * share for share in SHARES)):
             rows = (~sure & (tried > 0)).nonzero()[:, 0]
             if len(rows):
-                eps = tried[rows].numpy().reshape(-1, *[1] * (x.ndim - 1))
-                sure[rows] = self._proved(certifier, x[rows.numpy()], inputs[rows], eps)
+                sure[rows] = proves(rows, tried[rows])
                 found = found.where(~sure | (found > 0), tried)
+        if scaling.even:
+            return found
+        # The network's radius lets all features move as far as the one that moves most: more can be proved.
+        steps = scaling.ratio  # in which radii are searched for
+        rows = found.isfinite().nonzero()[:, 0]
+        failed = torch.full_like(found[rows], torch.inf)
+        more = largest_proved(lambda some, r: proves(rows[some], r * steps), found[rows] / steps, failed, MOST_STEPS)
+        found[rows] = torch.where(more * steps > found[rows], more * steps, found[rows])
         return found
 
     def __sklearn_tags__(self) -> Any:

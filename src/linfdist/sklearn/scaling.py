@@ -14,7 +14,7 @@ The smallest numbers become 0 because threads may flush denormal numbers to zero
 what could be flushed is far below 2^-40 after the division.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -35,8 +35,9 @@ class Scaling:
     """One map for each feature, or one for all pixels of images.
 
     low: what becomes 0. span: how much more becomes 1; 0 for a feature that is left out, because it is constant in the
-    training data. scale: what eps = 1 means, in the user's units. All are float64 (features,), or () for images.
-    ratio: span is so many times scale, so that one radius of the network is one eps for all features.
+    training data. scale: what eps = 1 means, in the user's units; 0 for features that stay as they are. All are float64
+    (features,), or () for images. ratio: span is at least so many times scale, so a radius r of the network holds all
+    changes by up to r · ratio · scale.
     """
 
     low: Floats
@@ -45,11 +46,12 @@ class Scaling:
     ratio: float
 
     @staticmethod
-    def of(x: Floats, scale: Any, levels: bool = False) -> "Scaling":
+    def of(x: Floats, scale: Any, levels: bool = False, fixed: NDArray[np.bool_] | None = None) -> "Scaling":
         """Measure training data x: (N, features), or images (N, H, W[, C]), which have one range for all pixels.
 
-        scale: "range", or how much eps = 1 is, in the units of x: one number, or one for each feature.
-        levels: whether x are 8-bit images, whose range is 0 to 255.
+        scale: "range", or how much eps = 1 is, in the units of x: one number, or one for each feature. Spans are made
+        proportional to it. levels: whether x are 8-bit images, whose range is 0 to 255. fixed: (features,) which ones
+        stay as they are: their scale is 0, and their span is their range.
         """
         axes = 0 if x.ndim == 2 else None
         lowest, highest = np.asarray(x.min(axes)), np.asarray(x.max(axes))
@@ -59,9 +61,10 @@ class Scaling:
             ranges = highest - lowest
         units = ranges if isinstance(scale, str) and scale == "range" else _given(scale, ranges.shape)
         varies = ranges >= NARROWEST
+        moves = np.ones_like(varies) if fixed is None else ~fixed
         with np.errstate(over="ignore", invalid="ignore", divide="ignore", under="ignore"):
-            ratio = float(np.max(ranges / units, where=varies, initial=0.0))
-            span = np.where(varies, np.maximum(ratio * units, ranges), 0.0)
+            ratio = float(np.max(ranges / units, where=varies & moves, initial=0.0))
+            span = np.where(varies, np.where(moves, np.maximum(ratio * units, ranges), ranges), 0.0)
             low = np.where(span == ranges, lowest, lowest + ranges / 2 - span / 2)  # narrow ones lie in the middle
             low = np.minimum(low, lowest)  # rounding must leave none of the training data outside
             span = np.where(varies, np.maximum(span, highest - low), 0.0)
@@ -72,7 +75,26 @@ class Scaling:
                 f"X: feature {worst} goes from {float(lowest.flat[worst])!r} to {float(highest.flat[worst])!r}, which "
                 "is more than float64 can measure with this scale: rescale it first"
             )
-        return Scaling(low, span, np.where(varies, units, 0.0) if units is ranges else units, ratio)
+        return Scaling(low, span, np.where(moves & (varies | (units is not ranges)), units, 0.0), ratio)
+
+    @staticmethod
+    def of_changes(x: Floats, change: Floats) -> "Scaling":
+        """Measure a table x (N, features) whose features change by up to `change`: that is eps = 1.
+
+        Spans are the ranges: with spans in proportion to the changes, a feature that changes by little in its range
+        would leave no room for the others.
+        """
+        ranges = Scaling.of(x, "range")
+        moves = (change > 0) & (ranges.span > 0)
+        with np.errstate(over="ignore"):
+            ratio = float(np.min(ranges.span / np.where(moves, change, 1.0), where=moves, initial=np.inf))
+        return replace(ranges, scale=change, ratio=1.0 if ratio == np.inf else ratio)
+
+    @property
+    def even(self) -> bool:
+        """Whether one radius of the network is one eps for all features."""
+        with np.errstate(over="ignore"):
+            return bool((self.span <= self.ratio * self.scale * (1 + 2.0**-20)).all())
 
     def inputs(self, x: Floats) -> NDArray[np.float32]:
         """Map x to what the network takes: float32 of [0, 1], never less for a larger x. Infinity is allowed."""
@@ -81,26 +103,35 @@ class Scaling:
         u = np.where((u >= SMALLEST) & (self.span > 0), u, 0.0)  # NaN of features that are left out becomes 0, too
         return u.astype(np.float32)
 
-    def reach(self, x: Floats, eps: Floats) -> Tensor:
-        """Radii around `inputs(x)`, float64 of x's shape, that hold the inputs of every float64 x′ of the box
-
-            |x′ − x| <= eps · scale,   feature by feature and in exact arithmetic.
-
-        eps >= 0 broadcasts to x; infinity means that a feature may become anything.
-        """
+    def change(self, eps: Floats) -> Floats:
+        """Return eps · scale, rounded up: how far features change, in the user's units. eps >= 0 broadcasts to x."""
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             change = np.nextafter(eps * self.scale, np.inf) + DENORMAL
-            change = np.where((eps > 0) & (self.scale > 0), change, 0.0)
-            lower = np.where(change > 0, np.nextafter(x - change, -np.inf), x)
-            upper = np.where(change > 0, np.nextafter(x + change, np.inf), x)
-        u = self.inputs(x).astype(np.float64)
-        far = np.maximum(self.inputs(upper) - u, u - self.inputs(lower))
-        return torch.from_numpy(np.where(far > 0, np.nextafter(far, np.inf).clip(max=1.0), 0.0))
+            return np.where((eps > 0) & (self.scale > 0), change, 0.0)
+
+    def box(self, x: Floats, down: Floats, up: Floats) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Lowest and highest inputs, of x's shape, between which are the inputs of every float64 x′ of the box
+
+            x − down <= x′ <= x + up,   feature by feature and in exact arithmetic.
+
+        down, up >= 0 broadcast to x, and are 0 or normal numbers; infinity: a feature may become anything there.
+        """
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            lower = np.where(down > 0, np.nextafter(x - down, -np.inf), x)
+            upper = np.where(up > 0, np.nextafter(x + up, np.inf), x)
+        return self.inputs(lower), self.inputs(upper)
 
     def outside(self, x: Floats) -> NDArray[np.bool_]:
         """Tell which numbers lie outside [low, low + span], where the map is constant."""
         with np.errstate(over="ignore"):
             return (self.span > 0) & ((x < self.low) | (x - self.low > self.span))
+
+
+def reach(centre: NDArray[np.float32], lower: NDArray[np.float32], upper: NDArray[np.float32]) -> Tensor:
+    """Return radii around inputs that reach both ends of a box, rounded up: float64."""
+    u = centre.astype(np.float64)
+    far = np.maximum(upper - u, u - lower)
+    return torch.from_numpy(np.where(far > 0, np.nextafter(far, np.inf).clip(max=1.0), 0.0))
 
 
 def check_unmasked(values: Any, name: str) -> None:

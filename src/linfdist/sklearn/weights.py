@@ -14,9 +14,11 @@ from .scaling import Floats, check_unmasked
 def weights_of(sample_weight: ArrayLike | None, x: Floats) -> Floats:
     """Return one finite weight >= 0 for each sample, not all 0; 1 for all if none are given."""
     check_unmasked(sample_weight, "sample_weight")
-    weights: Floats = _check_sample_weight(sample_weight, x, dtype=np.float64, ensure_non_negative=True)
-    if not (weights > 0).any():  # which scikit-learn refuses from 1.9 on
-        raise ValueError("sample_weight: all are 0, so no sample is left to train on")
+    weights: Floats = _check_sample_weight(sample_weight, x, dtype=np.float64)
+    if (weights < 0).any() or not (weights > 0).any():
+        raise ValueError(
+            f"sample_weight: goes from {weights.min()} to {weights.max()}; must not be negative, nor all 0"
+        )
     return weights
 
 
