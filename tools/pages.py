@@ -191,8 +191,8 @@ def _settings(recipe: Recipe) -> str:
 
 
 _README_TABLE = (
-    "The best network for each data set and radius, in percent of the test images. Certified: right, and proved to stay "
-    "so at ε. Clean: right. In bold: no less than the paper has for this kind of network."
+    "The best network for each data set and radius, in percent of the test images. Certified: right, and proved to "
+    "stay so at ε. Clean: right. In bold: no less than the paper has for this kind of network."
 )
 
 

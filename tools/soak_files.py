@@ -71,7 +71,7 @@ def mangle(value: Any, draw: random.Random) -> Any:
     elif action == "add":
         within.insert(last, draw.choice(ANYTHING))
     elif action == "nudge" and type(within[last]) in (int, float):
-        within[last] += draw.choice([-8, -1, 1, 8, 1e-9])
+        within[last] += draw.choice([-8, -1, 1, 8, 1e-9] if abs(within[last]) < 2**53 else [-8, -1, 1, 8])
     elif action == "swap" and isinstance(within, dict):
         other = draw.choice(list(within))
         within[last], within[other] = within[other], within[last]

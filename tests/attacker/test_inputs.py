@@ -6,10 +6,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from linfdist.attacks.smallest import smallest
 
 import linfdist as ld
-from linfdist.attacks import attack
+from linfdist.attacks import attack, smallest
 from linfdist.baselines import smoothed
 from linfdist.certificates.milp import true_radius
 from linfdist.data import Dataset
