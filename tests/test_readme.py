@@ -34,7 +34,6 @@ LEFT_OUT = {
 # As shown, but into a folder of its own, and without minutes of measuring.
 REPLACED = {
     "pip install .": "{python} -m pip install --no-deps --no-build-isolation --quiet --target {folder} .",
-    "linfdist bench": "linfdist bench --quick",
 }
 
 
@@ -49,7 +48,7 @@ def commands() -> list[str]:
 
 def test_there_is_something_to_test():
     assert blocks("python")
-    assert {"pip install .", "linfdist info", "linfdist bench"} <= set(commands())
+    assert {"pip install .", "linfdist zoo list", "linfdist recipes list"} <= set(commands())
 
 
 @pytest.mark.parametrize("code", blocks("python"), ids=lambda code: code.strip().splitlines()[-1])

@@ -251,8 +251,8 @@ FAULTS = [
     ),
     Fault(
         "a ball in the user's units reaches its nearer end only",
-        "far = np.maximum(self.inputs(upper) - u, u - self.inputs(lower))",
-        "far = np.minimum(self.inputs(upper) - u, u - self.inputs(lower))",
+        "far = np.maximum(upper - u, u - lower)",
+        "far = np.minimum(upper - u, u - lower)",
         "sklearn/test_scaling.py sklearn/test_proofs.py",
     ),
     Fault(

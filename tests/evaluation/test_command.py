@@ -91,7 +91,7 @@ def test_numbers_are_rounded_to_the_safe_side():
     }  # fmt: skip
     shown = table(summary)
     cells = [next(iter(column.cells)) for column in shown.columns]
-    assert cells == ["100.00 %", "66.67 %", "33.34 %", "33.34 %", "66.66 %", "0.1234"]
+    assert cells == ["100.00 %", "66.66 %", "33.34 %", "33.34 %", "66.66 %", "0.1234"]  # equal numbers equally
     headings = [column.header for column in shown.columns]
     assert headings == ["clean", "pgd", "auto", "all attacks", "certified (box)", "mean radius"]
     assert "\\[red]" in str(shown.title)  # a folder's name is no markup
@@ -184,7 +184,7 @@ def test_sources(run, tmp_path):
         assert (source.data("mnist"), source.eps("8/255")) == ("mnist", "8/255")
         assert not source.network.training
     (tmp_path / "model.safetensors").write_bytes(folder.file.read_bytes())
-    with pytest.raises(ValueError, match=r"has no recipe\.json: give --eps"):
+    with pytest.raises(ValueError, match=r"no recipe\.json beside it: give --eps"):
         open_model(tmp_path).eps(None)
 
 

@@ -88,7 +88,7 @@ def test_a_wrong_row_is_found_when_shards_are_put_together(call, tmp_path):
     """Even by a process that saw nothing of it."""
     call(tmp_path, shard=Shard(1, 2))
     place = Results(tmp_path, "-1-of-2")
-    rows = place.rows(None, ["pgd"])
+    rows = place.rows(place.summary(), None, ["pgd"])
     wrong = next(row for row in rows if row.correct and row.attacks["pgd"].broken)
     place.write([dataclasses.replace(row, radius=0.9) if row is wrong else row for row in rows], place.summary())
     with pytest.raises(Violated, match=rf"image {wrong.index}: radius 0\.9, but pgd makes it class"):

@@ -91,7 +91,7 @@ def test_a_line_that_is_no_row_is_named(tmp_path, make_row):
     append_records(path, [row.model_dump(exclude_none=True)])
     assert read_table_rows(path) == [row]
     append_records(path, [row.model_dump() | {"clean": 130.0}])
-    with pytest.raises(ValueError, match=r"rows\.jsonl, line 2, is no result \(clean: "):
+    with pytest.raises(ValueError, match=r"rows\.jsonl, line 2 is no result: clean: "):
         read_table_rows(path)
     assert read_table_rows(tmp_path / "none.jsonl") == []
 

@@ -60,7 +60,7 @@ def test_rows_are_strict(make_compare_row, tmp_path):
     append_records(path, [make_compare_row().model_dump(exclude_none=True)])
     assert read_compare_rows(path) == [make_compare_row()]
     append_records(path, [make_compare_row().model_dump() | {"certified": "90"}])
-    with pytest.raises(ValueError, match=r"line 2, is no result \(certified: "):
+    with pytest.raises(ValueError, match=r"line 2 is no result: certified: "):
         read_compare_rows(path)
     assert make_compare_row(trials=[]).led is None
     assert CompareRow.model_validate_json(make_compare_row(trials=[]).model_dump_json()).tried == 1

@@ -40,7 +40,7 @@ def test_runs_are_kept_once(runs, tmp_path, capsys):
     assert len(read(path)) == 1
     path.write_text(path.read_text() + "{}\n")
     assert main(arguments) == 1
-    assert "line 2, is no result" in capsys.readouterr().err
+    assert "line 2 is no result" in capsys.readouterr().err
 
 
 def test_a_row_has_both_kinds_of_images(runs):
@@ -61,7 +61,7 @@ def test_a_row_without_held_out_images_is_no_experiment(runs, tmp_path):
     row = experiment(Run(runs / "held-out")).model_dump(exclude_none=True)
     path = tmp_path / "study.jsonl"
     append_records(path, [row | {"recipe": row["recipe"] | {"holdout": 0}}])
-    with pytest.raises(ValueError, match=r"line 1, is no result .*held no images out"):
+    with pytest.raises(ValueError, match=r"line 1 is no result: .*held no images out"):
         read(path)
 
 

@@ -128,7 +128,7 @@ def main(folder: Path, source: Path) -> dict[str, list[str]]:
         "nan": (2, "nan", nan),
         "data": (2, "data", second(data_dir=folder / "file")),
         "recipe": (2, "recipe", second(recipe=tiny(epochs=1, width=16))),
-        "version": (2, "version", set_in_second(distributed, "_version", lambda: "9.9")),
+        "version": (2, "version", set_in_second(distributed, "__version__", "9.9")),
         "images": (2, "images", other_images),
         "folder": (2, "here", second(out=folder / "there")),
         "finished there": (2, "elsewhere", second(out=folder / "two")),

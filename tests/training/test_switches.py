@@ -151,7 +151,7 @@ def test_start_gets_the_head_of_the_recipe(make, finished):
 
 
 def test_start_from_the_zoo():
-    recipe = recipes.load("mnist-quick").override({"start": "mnist-0.3"})
+    recipe = recipes.load("mnist-quick").override({"start": "mnist-0.3", "per_class": 1})
     network = start_network(recipe, data.info("mnist"), (torch.rand(2, 1, 28, 28), torch.tensor([3, 4])))
     assert not differing(network.state_dict(), ld.load("mnist-0.3").state_dict())
 

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ Evaluate = Callable[[PixelNet, Tensor, Tensor], dict[str, float]]
 CHECKPOINT_SECONDS = 60.0
 SAME_SIGNAL_SECONDS = 2.0  # a terminal and a launcher may both pass on one Ctrl-C
 NOT_COMPARED = {"name", "source"}  # of a recipe, on resuming: they do not change the training
+LOCK = ".training.lock"
 EARLY_EPOCHS = 3  # in which a training that learns nothing is told
 BARELY = 1.1  # times the share of the largest class: up to there a network has learned nothing
 PATIENCE_SECONDS = 20.0  # until a file that one machine has written must be seen by the others
@@ -97,15 +98,20 @@ def train(
 
 @contextmanager
 def _folder(out: Path, me: Workers) -> Iterator[None]:
-    """Make the folder of a run; no other job trains into it until the end."""
-    with ExitStack() as held:
-        with me.together():
-            if me.first:
-                out.mkdir(parents=True, exist_ok=True)
-                held.enter_context(
-                    alone(out / ".training.lock", f"trains into {out}", "wait for it, or choose another folder")
-                )
-        yield
+    """Make the folder of a run; no other job trains into it until the end. One that stays empty is removed again."""
+    lock, made = out / LOCK, not out.exists()
+    try:
+        with ExitStack() as held:
+            with me.together():
+                if me.first:
+                    out.mkdir(parents=True, exist_ok=True)
+                    held.enter_context(alone(lock, f"trains into {out}", "wait for it, or choose another folder"))
+            yield
+    finally:
+        if me.first and made and out.is_dir() and {path.name for path in out.iterdir()} <= {LOCK}:
+            lock.unlink(missing_ok=True)
+            with suppress(OSError):
+                out.rmdir()
 
 
 def _restarts() -> int:

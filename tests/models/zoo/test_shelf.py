@@ -5,12 +5,15 @@ import os
 import shlex
 import shutil
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
 import linfdist as ld
 from linfdist import recipes
+from linfdist.cli import app
 from linfdist.models import zoo as package_zoo
 from linfdist.models.zoo import card, file, names
 from linfdist.models.zoo.cards import read
@@ -33,12 +36,21 @@ def test_by_name_and_by_path(zoo, monkeypatch, tmp_path):
     assert sum(tensor.numel() for tensor in by_name.parameters()) == card("digits-0.1", zoo).parameters
 
 
-def test_a_path_that_exists_goes_first(zoo, run, monkeypatch, tmp_path):
+def test_a_name_of_the_zoo_means_its_network_whatever_is_here(zoo, run, monkeypatch, tmp_path):
     os.symlink(run, tmp_path / "digits-0.1")
     monkeypatch.chdir(tmp_path)
-    unrounded = ld.load("digits-0.1", zoo)
-    assert torch.equal(unrounded.last.weight, ld.load(run).last.weight)
-    assert not torch.equal(unrounded.last.weight, ld.load(zoo / "digits-0.1.safetensors").last.weight)
+    rounded, here = ld.load(zoo / "digits-0.1.safetensors"), ld.load(run)
+    assert not torch.equal(rounded.last.weight, here.last.weight)
+    assert torch.equal(ld.load("digits-0.1", zoo).last.weight, rounded.last.weight)
+    for path in ("./digits-0.1", Path("digits-0.1")):
+        assert torch.equal(ld.load(path, zoo).last.weight, here.last.weight)
+
+
+def test_the_command_line_says_which_of_the_two_it_took(run, monkeypatch, tmp_path):
+    os.symlink(run, tmp_path / "mnist-0.3")
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["export", "mnist-0.3", "--format", "torch", "--k", "3"])
+    assert "mnist-0.3 is taken from the zoo; write ./mnist-0.3 for what is here" in result.stderr
 
 
 def test_an_unknown_name_lists_the_names_and_says_that_a_path_will_do(zoo):
