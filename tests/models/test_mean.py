@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import linfdist as ld
 from linfdist.attacks import attack
 from linfdist.attacks.surrogate import gradient, surrogate
-from linfdist.bounds import margins, proofs
+from linfdist.bounds import box_prover, margins
 from linfdist.bounds.head import HeadBounds
 from linfdist.certificates.proofs import ROWS, rows_at_once
 from linfdist.eps import parse_eps
@@ -129,7 +129,7 @@ def test_leads_hold_in_any_order_of_summation(kind, flush):
         found = margins(net.readout)(box, best, 0.0)
         every = torch.ones_like(found.lower, dtype=torch.bool)
         closest = found.lower if found.closer is None else found.closer(every)
-        proved = proofs(net.readout)(box, best, 0.0)
+        proved = box_prover(net.readout)(box, best, 0.0)
     assert closest.gather(1, best[:, None]).isinf().all()
     assert (closest >= found.lower).all()
     assert torch.equal(proved, (closest > 0).all(1))  # although not every pair of classes was looked at closely
@@ -153,7 +153,7 @@ def test_costly_bounds_are_for_classes_that_others_leave_open(monkeypatch):
         return crown(self, hidden, best, row, other)
 
     monkeypatch.setattr(HeadBounds, "crown", count)
-    proofs(net.readout)(box, best, 0.0)
+    box_prover(net.readout)(box, best, 0.0)
     failed = (lead.lower <= 0).sum(1)
     assert asked[:2] == [int((failed > 0).sum())] * 2  # both heads, about the worst class of each image
     assert 0 < sum(asked) <= 2 * int(failed.sum()) < 2 * failed.numel() * (net.classes - 1)
