@@ -10,7 +10,7 @@ from torch import nn
 
 import linfdist as ld
 from linfdist.models import Mean
-from linfdist.models.base import cache_lists
+from linfdist.models.composed import cache_lists
 from linfdist.nn import DistLinear, Flatten, MeanShift, Stack
 
 from .nets import head_net, images, random_net, trained_net

@@ -108,7 +108,7 @@ def test_subclasses_and_strangers():
     steep = Steep((1, 3, 3), 4, 7, 2, [0.3], 0.31).eval()
     with pytest.raises(TypeError, match="Steep is a Steep, which inherits its declarations"):
         ld.certify(steep, images(2), None)
-    for stranger in (nn.Linear(9, 4), nn.Sequential(random_net(0)).eval(), 7):
+    for stranger in (nn.Linear(9, 4), nn.ModuleList([random_net(0)]).eval(), 7):
         with pytest.raises(TypeError, match=rf"a {type(stranger).__name__} cannot be certified"):
             ld.certify(stranger, images(2), None)
     with pytest.raises(TypeError, match=r"abstract.* output_shape.* rounding"):

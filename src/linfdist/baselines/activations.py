@@ -10,6 +10,7 @@ from ..bounds.forms import OWN, UNDERFLOW, Forms, pull_back
 from ..bounds.interval import relaxation
 from ..bounds.windows import pointwise, windowed
 from ..bounds.zonotope import Zonotope, flushed, forward_zonotope, largest_of, size_of, with_generators
+from ..models.composed import arguments_of
 from ..nn import Box, LipschitzModule, Rounding
 from ..nn.base import UP, Shape
 
@@ -40,6 +41,7 @@ def highest(slope: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
 
 
 windowed.register(ReLU)(pointwise)
+arguments_of.register(ReLU)(lambda layer: {})
 
 
 @relaxation.register(ReLU)
@@ -139,6 +141,9 @@ class GroupSort(LipschitzModule):
 
     def extra_repr(self) -> str:
         return f"{self.group}"
+
+
+arguments_of.register(GroupSort)(lambda layer: {"group": layer.group})
 
 
 @torch.no_grad()

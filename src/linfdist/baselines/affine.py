@@ -5,6 +5,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,7 @@ from ..bounds.forms import BLOCK, OWN, Forms, forms_of, lowered, lowest, margin_
 from ..bounds.interval import BoundsMargins, Margins, bare_box, known, margins
 from ..bounds.windows import Windowed, windowed
 from ..bounds.zonotope import Zonotope, forward_zonotope, mapped, samples_at_once, size_of
+from ..models.composed import arguments_of
 from ..nn import Box, LipschitzModule, Readout, Rounding
 from ..nn.base import FLUSHED, UP, Shape, gamma, largest, widened
 
@@ -281,3 +283,21 @@ def _(scores: Scores) -> BoundsMargins:
 @pull_back.register(Scores)
 def _(scores: Scores, forms: Forms, box: Box) -> Forms:
     return pull_back(scores.linear, forms, box)
+
+
+@arguments_of.register(Linear)
+def _(layer: Linear) -> dict[str, Any]:
+    outputs, inputs = layer.weight.shape
+    return {"in_features": inputs, "out_features": outputs}
+
+
+@arguments_of.register(Conv2d)
+def _(layer: Conv2d) -> dict[str, Any]:
+    outputs, inputs = layer.weight.shape[:2]
+    sizes = {"in_channels": inputs, "out_channels": outputs}
+    return {**sizes, "kernel": layer.kernel, "stride": layer.stride, "padding": layer.padding}
+
+
+@arguments_of.register(Scores)
+def _(scores: Scores) -> dict[str, Any]:
+    return {"in_features": scores.linear.inputs, "classes": scores.classes}

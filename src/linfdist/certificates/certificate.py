@@ -120,8 +120,9 @@ def certify(
 ) -> Certificate:
     """Prove, image by image, that no change of the pixels by up to eps changes the prediction.
 
-    model: a network of `linfdist.models`, a `linfdist.nn.Stack` from pixels to logits, or anything else that declares
-        the contract of networks or layers, in eval mode; or an exact network, which takes 8-bit images.
+    model: a network of `linfdist.models`; layers from pixels to logits, in a `linfdist.nn.Stack` or a
+        `torch.nn.Sequential`; or anything else that declares the contract of networks or layers, in eval mode; or an
+        exact network, which takes 8-bit images.
     x: images (B, C, H, W) in [0, 1], in the model's precision; for an exact network uint8; rows (B, C) for networks of
         features. Or a NumPy array, also (B, H, W) or (B, H, W, C): bytes become pixels, floats are rounded to the
         model's precision, and the certificate is about the result.
@@ -170,11 +171,11 @@ def as_asked(model: object, x: Samples, eps: Radius | None, y: Any) -> tuple[Net
         if isinstance(eps, np.ndarray | Tensor):
             eps = _eps_of_array(eps, x)
         x = samples
-        network = as_network(model, x.shape[1:])
+        network = model if isinstance(model, Network) else as_network(model, x.shape[1:])
         x = network.from_bytes(x)
     else:
         check_plain(x, "x")
-        network = as_network(model, x.shape[1:])
+        network = model if isinstance(model, Network) else as_network(model, x.shape[1:])
         if isinstance(eps, np.ndarray | Tensor):
             eps = as_numbers(eps, "eps")
         if x.dim() == 2 and network.shape[1:] == (1, 1):  # rows of features

@@ -19,7 +19,7 @@ from ..data.samples import check_plain
 from ..machine import DeviceError, choose_device
 from ..models import PixelNet
 from ..nn import Box, DistLinear
-from ..nn.base import Contract
+from ..nn.base import Contract, check_as_made
 
 PROVED = ("cpu", "cuda")  # types of devices; torch calls GPUs of AMD cuda, too
 Model = TypeVar("Model")
@@ -246,16 +246,9 @@ def _check_module(name: str, module: nn.Module) -> None:
         raise TypeError(
             f"{name} is a {type(module).__name__} with its own {', '.join(called)}: it may compute anything"
         )
-    loose = sorted(each for each, value in vars(module).items() if isinstance(value, Tensor))
-    if loose:
-        raise ValueError(f"{name}.{loose[0]} is a tensor, but neither a parameter nor a buffer: register it first")
     if module.training:
         raise ValueError("a network in training mode cannot be certified: call .eval() first")
-    if module._forward_hooks or module._forward_pre_hooks:
-        raise ValueError(f"{name} has forward hooks, which can change what it computes: remove them first")
-    replaced = sorted(vars(module).keys() & frozenset(dir(type(module))))
-    if replaced:
-        raise ValueError(f"{name} has its own {', '.join(replaced)} in place of its class's: nothing is known of that")
+    check_as_made(name, module)
     if isinstance(module, PixelNet):
         _check_composed(name, module)
     if isinstance(module, Contract):

@@ -14,7 +14,8 @@ from ..bounds.interval import ProvesBoxes, ball
 from ..data.samples import check_labels
 from ..eps import round_down, round_up
 from ..models import Network, PixelNet
-from ..models.base import Columns, Proves, cache_lists, flush_error, rounding_error
+from ..models.base import Columns, Proves, flush_error, rounding_error
+from ..models.composed import cache_lists
 from ..nn import Box, Contract
 from ..nn.base import DOWN, FLUSHED, UP
 from .checks import check_device, check_eps, check_images, check_network, check_process

@@ -6,7 +6,8 @@ from ..lazy import lazy_names
 
 if TYPE_CHECKING:  # what `__getattr__` below imports when it is first used
     from . import zoo
-    from .base import Composed, Network, PixelNet, as_network
+    from .base import Network, PixelNet
+    from .composed import Composed, as_network
     from .dist_net import ConvDistNetMLP, DistNet, DistNetMLP
     from .loading import from_config, load, load_floats, save
     from .mean import Mean
@@ -29,7 +30,8 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        **dict.fromkeys(("Composed", "Network", "PixelNet", "as_network"), "base"),
+        **dict.fromkeys(("Network", "PixelNet"), "base"),
+        **dict.fromkeys(("Composed", "as_network"), "composed"),
         **dict.fromkeys(("ConvDistNetMLP", "DistNet", "DistNetMLP"), "dist_net"),
         **dict.fromkeys(("from_config", "load", "load_floats", "save"), "loading"),
         "Mean": "mean",

@@ -1,27 +1,30 @@
-"""Networks: what they promise, how far rounding can take them from exact arithmetic, and how layers become one."""
+"""Networks: what they promise, and how far rounding can take them from exact arithmetic."""
 
 import hashlib
 import json
 import math
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
+from importlib import import_module
 from inspect import signature
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from ..data.samples import as_pixels
 from ..eps import round_up
-from ..files import file_sha256
-from ..nn import Box, Contract, DistLinear, Handlers, LipschitzModule, Logits, NearestClass, Readout, Rounding, Stack
+from ..files import excerpt, file_sha256
+from ..nn import Box, Contract, LipschitzModule, Readout, Rounding, Stack
 from ..nn.base import FLUSHED, sizes
 
+ABOVE = {"baselines": "linfdist.baselines", "linfdist-exact": "linfdist.exact"}
+# By name, because these packages import this one: what needs one of them imports it on the way.
+Made = TypeVar("Made")
 Columns = tuple[Tensor, Tensor, Tensor | None, Tensor | None]  # of a `Certificate`: prediction, radius, certified, ...
 Proves = Callable[[Tensor, Fraction | Tensor | None, Tensor | None, bool], Columns]  # of x, eps, y, radii
 
@@ -239,96 +242,29 @@ def config_of(network: type[PixelNet], names: Mapping[str, Any]) -> dict[str, An
     return {"class": network.__name__, **plain}
 
 
-# --- networks of one's own layers -----------------------------------------------------------------
+def construct(config: object, what: str, classes: Callable[[], Mapping[str, type[Made]]]) -> Made:
+    """Make what a configuration describes: the class that it names, called with its other entries.
 
-
-class Composed(PixelNet):
-    """A body and a readout, put together: for networks that have no class of their own.
-
-    body: layers from pixels (B, C, H, W) to features (B, F); readout: from features to logits; shape: (C, H, W) of the
-    images. It cannot be saved, because it has no configuration.
+    what: the word for it in errors. classes: those that there are, by name; it is called after a package that enters
+    its own is imported. ValueError names a class that is not among them, and keys that are unknown or missing.
     """
-
-    def __init__(self, body: Stack, readout: Readout, shape: Sequence[int]) -> None:
-        super().__init__((shape[0], shape[1], shape[2]), None)
-        self.body, self._readout, self.config = body, readout, {}
-        self.training = body.training
-
-    @property
-    def readout(self) -> Readout:
-        return self._readout
-
-
-def _itself(module: Contract, box: Box) -> Contract:
-    return module
-
-
-with_cached_lists: Handlers[[Box], Any] = Handlers(
-    "linfdist.models.base.with_cached_lists", "has no cached lists", _itself
-)
-"""with_cached_lists(layer, box) is a layer, or a readout, with the bits of this one at p = inf for inputs of the box
-(1, *shape), faster for a few of them; the default is the layer itself.
-
-It may keep what depends on the tensors, which must not change any more, and has no gradients.
-"""
-
-
-@with_cached_lists.register(DistLinear, NearestClass)
-def _(layer: DistLinear | NearestClass, box: Box) -> Contract:
-    return layer.with_lists(box)
-
-
-def cache_lists(network: PixelNet) -> PixelNet:
-    """Return a network with the bits of this one for images of [0, 1] that is faster for a few of them.
-
-    This one must be in eval mode. Both have the same tensors, which must not change any more: see
-    `with_cached_lists`.
-    """
-    blank = network.any_tensor.new_zeros(1, *network.shape)
-    box, layers = Box(blank, torch.ones_like(blank)), []
-    for layer in network.body:
-        layers.append(with_cached_lists(layer, box))
-        box = layer.forward_box(box)
-    found = Composed(Stack(*layers), with_cached_lists(network.readout, box), network.shape)
-    found.size = network.size
-    return found.eval()
-
-
-def as_network(model: object, shape: Sequence[int]) -> Network:
-    """Turn what can be certified into a network for images of this shape (C, H, W).
-
-    A network is returned as it is. The outputs of a layer, such as a `Stack`, are taken for logits. TypeError for
-    everything else: nothing is known of its Lipschitz constant, nor of its rounding.
-    """
-    if isinstance(model, Network):
-        return model
-    if isinstance(model, str | os.PathLike):
-        raise TypeError(f"{os.fspath(model)!r} is the name of a network: load it first, with linfdist.load")
-    if not isinstance(model, LipschitzModule):
-        raise TypeError(
-            f"a {type(model).__name__} cannot be certified, because it declares no Lipschitz constant: take a network "
-            "of linfdist.models, or put layers of linfdist.nn into a linfdist.nn.Stack"
-        )
-    body = model if isinstance(model, Stack) else _alone(model)
-    foreign = [type(layer).__name__ for layer in body if not isinstance(layer, LipschitzModule)]
-    if foreign:
-        raise TypeError(
-            f"the stack holds {', '.join(foreign)}, of whose Lipschitz constant and rounding nothing is known: "
-            "nothing can be certified with it"
-        )
-    if len(shape) != 3:
-        raise ValueError(f"need images (B, C, H, W), got images of shape {tuple(shape)}")
-    outputs = body.output_shape(tuple(shape))
-    if len(outputs) != 1:
-        raise ValueError(f"the layers give outputs of shape {outputs} per image: end with logits (classes,)")
-    return Composed(body, Logits(outputs[0]).train(body.training), shape)
-
-
-def _alone(layer: LipschitzModule) -> Stack:
-    """Put a layer alone into a stack, in the layer's own mode; the layer itself and its parts stay as they are."""
-    stack = Stack(layer)
-    stack.training = stack.layers.training = layer.training
-    return stack
+    if not isinstance(config, Mapping):
+        raise ValueError(f"a {what} is described by its class and its arguments, got {excerpt(config)}")
+    arguments = dict(config)
+    name = arguments.pop("class", None)
+    if isinstance(name, str) and name.startswith("baselines."):
+        import_module(ABOVE["baselines"])
+    known = classes()
+    if not isinstance(name, str) or name not in known:
+        raise ValueError(f"no {what} of class {excerpt(name)}: the classes are {', '.join(known)}")
+    whole = signature(known[name]).parameters
+    parameters = {key: each for key, each in whole.items() if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)}
+    unknown = [key for key in arguments if key not in parameters]
+    missing = [key for key, each in parameters.items() if each.default is each.empty and key not in arguments]
+    if unknown or missing:
+        wrong = [f"unknown {key!r}" for key in unknown] + [f"{key!r} is missing" for key in missing]
+        raise ValueError(f"configuration of a {name}: {', '.join(wrong)}; the keys are {', '.join(parameters)}")
+    return known[name](**arguments)
 
 
 # --- rounding errors ------------------------------------------------------------------------------

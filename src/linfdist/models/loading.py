@@ -3,9 +3,8 @@
 import hashlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
-from inspect import signature
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,7 +14,8 @@ from torch import Tensor, nn
 from ..files import excerpt, header_in, read_bytes, save_tensors, tensors_in
 from ..runs.folder import CHECKPOINT, MODEL
 from . import zoo
-from .base import Network, PixelNet
+from .base import ABOVE, Network, PixelNet, construct
+from .composed import Composed, body_of, readout_of
 from .dist_net import ConvDistNetMLP, DistNet, DistNetMLP
 from .mean import Mean
 
@@ -26,10 +26,9 @@ MODELS: dict[str, type[PixelNet]] = {  # by the names that recipes use
 }
 CLASSES: dict[str, type[PixelNet]] = {  # by the names that configurations use
     **{network.__name__: network for network in MODELS.values()},
+    "Composed": Composed,
     "Mean": Mean,
 }
-ABOVE = {"baselines": "linfdist.baselines", "linfdist-exact": "linfdist.exact"}
-# By name, because these packages import this one: a file that needs one of them imports it while it is loaded.
 LARGEST = 2**15 - 1  # of int16
 _EXPONENTS = range(-100, 101)  # far from where float32 ends, so that every multiple is exact
 _STEP = re.compile(r"2\^(-?[0-9]{1,3})")
@@ -41,32 +40,22 @@ def from_config(config: Mapping[str, Any]) -> PixelNet:
     ValueError names the keys that are unknown or missing. A network that is made of others has their configurations in
     its own, as `members`.
     """
-    arguments = dict(config)
-    name = arguments.pop("class", None)
-    if isinstance(name, str) and name.startswith("baselines."):
-        import_module(ABOVE["baselines"])  # it enters its classes
-    if name not in CLASSES:
-        raise ValueError(f"no network of class {name!r}: the classes are {', '.join(CLASSES)}")
-    parameters = signature(CLASSES[name]).parameters
-    unknown = [key for key in arguments if key not in parameters]
-    missing = [key for key, each in parameters.items() if each.default is each.empty and key not in arguments]
-    if unknown or missing:
-        wrong = [f"unknown {key!r}" for key in unknown] + [f"{key!r} is missing" for key in missing]
-        raise ValueError(f"configuration of a {name}: {', '.join(wrong)}; the keys are {', '.join(parameters)}")
-    if "members" in arguments:
-        arguments["members"] = [from_config(each) for each in members_of(config)]
-    return CLASSES[name](**arguments).eval()
+    parts = {key: make(config[key]) for key, make in _PARTS.items() if key in config}
+    return construct({**config, **parts}, "network", lambda: CLASSES).eval()
 
 
-def members_of(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the configurations of the networks that a network is made of: an empty list for most.
+def _members_of(configs: object) -> list[PixelNet]:
+    return [from_config(each) for each in _mappings(configs)]
 
-    Raises ValueError unless it is a list of mappings.
-    """
-    members = config.get("members", [])
+
+def _mappings(members: object) -> list[Mapping[str, Any]]:
     if not isinstance(members, list) or not all(isinstance(each, Mapping) for each in members):
         raise ValueError(f"members must be a list of configurations of networks, got {str(members)[:60]!r}")
     return members
+
+
+_PARTS: dict[str, Callable[[object], object]] = {"members": _members_of, "body": body_of, "readout": readout_of}
+# What networks are made of, by the keys of their configurations.
 
 
 def save(network: PixelNet, path: str | Path, header: Mapping[str, Any] | None = None, compact: bool = False) -> None:
@@ -75,10 +64,13 @@ def save(network: PixelNet, path: str | Path, header: Mapping[str, Any] | None =
     compact: half the size, by rounding all matrices to 16 bits. That makes another network of the same kind: what
     `load` gives, on every machine the same, is what is to be measured and certified, not what was saved.
     """
-    if not network.config:
+    config = network.config
+    if isinstance(network, Composed):
+        network.check_described()
+    if not config or CLASSES.get(config["class"]) is not type(network):
         raise ValueError(f"a {type(network).__name__} cannot be saved: it has no configuration to build it from again")
     tensors: dict[str, Tensor] = network.state_dict()
-    content = {**(header or {}), "config": network.config}
+    content = {**(header or {}), "config": config}
     if network.class_names is not None:
         content["classes"] = list(network.class_names)
     if network.resize is not None:
@@ -173,7 +165,11 @@ def _describe(config: Mapping[str, Any], tensors: Mapping[str, Tensor], path: Pa
         if depth > len(tensors):
             raise ValueError(f"{depth} layers, but the file holds {len(tensors)} tensors")
         with torch.device("meta"):
-            return from_config(config)
+            network = from_config(config)
+            for each in network.modules():
+                if isinstance(each, Composed):
+                    each.check_composition()
+            return network
     except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(f"{path} describes a network that cannot be built: {error}") from None
 
@@ -189,7 +185,7 @@ def _layers(config: Mapping[str, Any]) -> int:
     depth = config.get("depth")
     lists = [config.get(key) for key in ("hidden", "convolutions")]
     listed = sum(len(each) for each in lists if isinstance(each, list))
-    return (depth if isinstance(depth, int) else 0) + listed + sum(_layers(each) for each in members_of(config))
+    return (depth if isinstance(depth, int) else 0) + listed + sum(map(_layers, _mappings(config.get("members", []))))
 
 
 def load_into(module: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:

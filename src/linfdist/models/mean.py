@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
-from typing import cast
+from typing import Any, cast
 
 from torch import Tensor, nn
 
@@ -123,14 +123,19 @@ class Mean(PixelNet):
         self.mean = MeanLogits(members, views, shape)
         for view in self.mean.views:
             cast(View, view).output_shape(shape)
-        configs = [member.config for member in members]
-        self.config = {"class": "Mean", "members": configs, "views": list(views)} if all(configs) else {}
         if not any(member.training for member in members):
             self.eval()
 
     @property
     def readout(self) -> Readout:
         return self.mean
+
+    @property
+    def config(self) -> dict[str, Any]:  # type: ignore[override]
+        """The configurations of its members, and its views; empty if a member has none."""
+        members = [member.config for member in self.members]
+        views = [cast(View, view).view for view in self.mean.views]
+        return {"class": "Mean", "members": members, "views": views} if all(members) else {}
 
     @property
     def members(self) -> list[PixelNet]:

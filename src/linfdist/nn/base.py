@@ -131,6 +131,18 @@ class Contract(nn.Module, metaclass=_Remembering):
         return math.prod(shape)
 
 
+def check_as_made(name: str, module: nn.Module) -> None:
+    """Raise ValueError, naming the module, if something on it changes what its class computes."""
+    loose = sorted(each for each, value in vars(module).items() if isinstance(value, Tensor))
+    if loose:
+        raise ValueError(f"{name}.{loose[0]} is a tensor, but neither a parameter nor a buffer: register it first")
+    if module._forward_hooks or module._forward_pre_hooks:
+        raise ValueError(f"{name} has forward hooks, which can change what it computes: remove them first")
+    replaced = sorted(vars(module).keys() & frozenset(dir(type(module))))
+    if replaced:
+        raise ValueError(f"{name} has its own {', '.join(replaced)} in place of its class's: nothing is known of that")
+
+
 class Handlers(Generic[P, R]):
     """One function per class of layers, readouts or networks, chosen by the exact class of the first argument.
 
@@ -163,6 +175,11 @@ class Handlers(Generic[P, R]):
             return function
 
         return registered
+
+    @property
+    def classes(self) -> tuple[type[Contract], ...]:
+        """The classes that have a function."""
+        return tuple(self._functions)
 
     def __contains__(self, module: Contract) -> bool:
         """Whether a function is registered for the exact class of this module."""
@@ -231,7 +248,7 @@ class Stack(LipschitzModule):
 
     def __init__(self, *layers: LipschitzModule) -> None:
         super().__init__()
-        flat = [each for layer in layers for each in (layer if isinstance(layer, Stack) else (layer,))]
+        flat = [each for layer in layers for each in (layer if type(layer) is Stack else (layer,))]
         self.layers = nn.ModuleList(flat)
 
     def __iter__(self) -> Iterator[LipschitzModule]:

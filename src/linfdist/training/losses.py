@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..bounds.head import worst_margins
-from ..models import DistNet, PixelNet
+from ..models import PixelNet
 from ..nn import Box, Head
 from ..recipes import Recipe
 from .schedule import State
@@ -70,14 +70,15 @@ def ibp_hinge_loss(head: Head, features: Tensor, z: Tensor, y: Tensor, eps: floa
     return (worst / taken).scatter(1, y[:, None], 0.0).clamp(0, 1).amax(1).mean()
 
 
-def worst_logits(network: DistNet, x: Tensor, y: Tensor, eps: float) -> Tensor:
+def worst_logits(network: PixelNet, x: Tensor, y: Tensor, eps: float) -> Tensor:
     """Return bounds of the logits over all pixels within eps of x and within [0, 1]: lower ones at the label. (B, M)
 
     So the label has the largest of these bounds only if no image of the box is misclassified. The shifts are those of
     eval mode: there is no mean over a batch of boxes.
     """
     with network.in_eval_mode():
-        lower, upper = network.forward_box(Box((x - eps).clamp(min=0), (x + eps).clamp(max=1)))
+        box = network.features_box(Box((x - eps).clamp(min=0), (x + eps).clamp(max=1)))
+        lower, upper = network.readout.forward_box(box)
     return upper.scatter(1, y[:, None], lower.gather(1, y[:, None]))
 
 
@@ -113,7 +114,7 @@ class LogitLoss(Loss):
         """Return the loss of logits z (B, M) and labels y, which aims at a margin of the threshold."""
 
     def forward(self, network: PixelNet, x: Tensor, y: Tensor, state: State) -> tuple[Tensor, Tensor]:
-        z = worst_logits(cast(DistNet, network), x, y, self.eps) if state.boxes else network(x, state.p)
+        z = worst_logits(network, x, y, self.eps) if state.boxes else network(x, state.p)
         return self.of(z, y, self.aim(state), state), z
 
     def aim(self, state: State) -> float:

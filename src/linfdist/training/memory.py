@@ -15,6 +15,7 @@ from ..data.samples import as_samples, plain_array
 from ..models import PixelNet
 from ..recipes import Recipe
 from .distributed import Workers
+from .objective import keys_of_networks
 from .trainer import Progress, Trainer
 
 NAME = "the images"
@@ -25,6 +26,7 @@ def train(
     images: Any,
     labels: Any = None,
     *,
+    network: object = None,
     classes: Sequence[str] | None = None,
     settings: Mapping[str, object] | None = None,
     callback: Callable[[Progress], object] | None = None,
@@ -38,6 +40,10 @@ def train(
         set: one of `linfdist.data.load`, or any sequence of pairs (image, label), such as a
         `torch.utils.data.Dataset`, which is read once.
     labels: whole numbers (N,), counted from 0.
+    network: one of your own, in place of the recipe's: a network of `linfdist.models`, or layers in a
+        `linfdist.nn.Stack` or a `torch.nn.Sequential`. A copy of it is trained, from the weights that it has, with the
+        recipe's loss, schedule and augmentation; what the recipe says of its network (model, width, start and so on)
+        means nothing.
     classes: the names of the classes; by default, there are as many classes as labels.
     settings: other values for keys of the recipe, such as {"epochs": 3, "width": 64}.
     callback: is called with a `Progress` after each epoch; what it raises ends the training.
@@ -54,10 +60,12 @@ def train(
         info = _measured(dataset)
         if chosen.data in data.NAMES:
             changes = {"data": "./in-memory", **changes}  # it is not the data set that the recipe was made for
+    if network is not None and (lost := sorted(changes.keys() & keys_of_networks())):
+        raise ValueError(f"settings: {', '.join(lost)} would have no effect, because the network is given")
     workers = Workers(device=machine.choose_device(device))
-    network = Trainer(chosen.override(changes), dataset, info, workers).run(callback).cpu()
-    network.class_names = dataset.classes
-    return network
+    trained = Trainer(chosen.override(changes), dataset, info, workers, network=network).run(callback).cpu()
+    trained.class_names = dataset.classes
+    return trained
 
 
 def _dataset(images: Any, labels: Any, classes: Sequence[str] | None) -> Dataset:

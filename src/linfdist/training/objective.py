@@ -1,15 +1,20 @@
 """The network together with its loss: what a training step differentiates, and what several processes share."""
 
+import copy
+from collections.abc import Iterable
 from inspect import signature
 from typing import cast
 
+import torch
 from torch import Tensor, nn
 
 from ..data import Info
-from ..models import Mean, PixelNet, from_config, load_floats
+from ..models import Mean, PixelNet, as_network, from_config, load_floats
 from ..models.grow import grow
 from ..models.loading import MODELS
+from ..nn import Head, Readout
 from ..recipes import Recipe
+from ..recipes.schema import DECLARED, Ending
 from .losses import LOSSES, Loss
 from .schedule import State
 
@@ -41,6 +46,53 @@ def start_network(recipe: Recipe, info: Info, samples: tuple[Tensor, Tensor]) ->
     return network
 
 
+def own_network(recipe: Recipe, model: object, info: Info) -> PixelNet:
+    """Return a copy of a network that is not the recipe's, to be trained as the recipe says.
+
+    model: a network, or layers that `as_network` makes one of. TypeError or ValueError if such images, or the recipe's
+    loss, do not go with it.
+    """
+    network = as_network(model, info.shape)
+    if not isinstance(network, PixelNet):
+        raise TypeError(f"network: a {type(network).__name__} cannot be trained; give one in floating point")
+    shape, crop, wrong = tuple(network.shape), recipe.crop, None
+    if shape != info.shape:
+        wrong = f"takes images {shape}, but these are {info.shape}"
+    elif network.classes != info.num_classes:
+        wrong = f"has {network.classes} classes, but there are {info.num_classes}"
+    elif network.any_tensor.dtype != torch.float32:
+        wrong = f"is in {network.any_tensor.dtype}, and training in torch.float32: call .float() first"
+    elif crop is not None and network.size != (crop, crop):
+        wrong = f"takes no images of the recipe's crop = {crop}: put a CenterCrop({crop}) in front, or set crop to none"
+    elif recipe.box_clip is not None and "clip" not in network.config:
+        wrong = "has no place for the recipe's box_clip: put a Clip among its layers, and set box_clip to none"
+    if wrong:
+        raise ValueError(f"network: the {type(network).__name__} {wrong}")
+    _check_ending(recipe, network.readout)
+    return copy.deepcopy(network)
+
+
+def _check_ending(recipe: Recipe, readout: Readout) -> None:
+    ending: Ending | None = "plain" if readout.lipschitz is not None else "head" if type(readout) is Head else None
+    if ending != DECLARED[recipe.loss].ending:
+        fit = [name for name, loss in DECLARED.items() if loss.ending == ending]
+        needed = {"plain": "a readout with a Lipschitz constant, such as NearestClass", "head": "a Head"}
+        raise ValueError(
+            f"network: loss = {recipe.loss!r} needs {needed[DECLARED[recipe.loss].ending]}, and this one ends in a "
+            f"{type(readout).__name__}; take a recipe with {' or '.join(fit) or 'another loss, and another readout'}"
+        )
+    if recipe.e4 and type(readout).forward_box is Readout.forward_box:
+        raise ValueError(
+            f"network: e4 = {recipe.e4:g} trains on boxes, and a {type(readout).__name__} has no bounds: set it to 0"
+        )
+
+
+def keys_of_networks() -> set[str]:
+    """Return the keys of recipes that describe the network itself, and so mean nothing for another one."""
+    arguments: Iterable[str] = (key for network in MODELS.values() for key in signature(network).parameters)
+    return {"model", "start", *arguments} & Recipe.model_fields.keys() - {"crop"}  # images are cropped in training too
+
+
 def whole_network(recipe: Recipe, trained: PixelNet) -> PixelNet:
     """Return what a training results in: the network itself, or its mean with the recipe's other networks."""
     if not recipe.mean_with:
@@ -59,7 +111,8 @@ class Objective(nn.Module):
         super().__init__()
         self.network = network
         self.name = recipe.loss
-        self.add_module(self.name, LOSSES[self.name](recipe, network.lipschitz))
+        lipschitz = network.lipschitz * (network.readout.lipschitz or 1.0)  # of the logits, or of a head's features
+        self.add_module(self.name, LOSSES[self.name](recipe, lipschitz))
 
     @property
     def loss(self) -> Loss:

@@ -19,7 +19,7 @@ from ..recipes import Recipe
 from .batches import Batches
 from .distributed import Workers
 from .losses import margins
-from .objective import Objective, build_network, start_network, whole_network
+from .objective import Objective, build_network, own_network, start_network, whole_network
 from .optim import DistAdam
 from .schedule import State, state_at, total_steps
 
@@ -54,6 +54,7 @@ class Trainer:
     dataset: the training images, of which the recipe's `holdout` are set aside. info: what the network is built for.
     resumed: the weights will come from `load_state`, so the recipe's `start` is not read, and may be gone.
     counts: (N,) float64 >= 0, how much each training image counts in the loss; None: all the same.
+    network: another one than the recipe's, see `own_network`.
     Initialisation, order and augmentation follow from the recipe's seed and the step alone, except where some images
     are drawn less often (`Sampler`); torch's own generator is left as it was.
     """
@@ -66,6 +67,7 @@ class Trainer:
         workers: Workers | None = None,
         resumed: bool = False,
         counts: Tensor | None = None,
+        network: object = None,
     ) -> None:
         recipe.check_images(*info.shape[1:])
         self.recipe, self.workers = recipe, workers or Workers()
@@ -85,9 +87,12 @@ class Trainer:
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(recipe.seed)
             few = (as_pixels(self.trained_on[0]), self.trained_on[1])
-            network = build_network(recipe, info) if resumed else start_network(recipe, info, few)
+            if network is not None:
+                taken_on = own_network(recipe, network, info)
+            else:
+                taken_on = build_network(recipe, info) if resumed else start_network(recipe, info, few)
         self.done = 0  # steps
-        self._take(network)
+        self._take(taken_on)
         self.last = self.state  # the settings of the last step
         self.sums = no_sums()  # of this epoch so far, over all processes
 
