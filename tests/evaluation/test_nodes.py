@@ -17,7 +17,7 @@ from .files import names, read, same_results
 PROGRAM = r"""
 import os, pathlib, signal
 from linfdist.cli import main
-from linfdist.evaluation import gallery, part
+from linfdist.evaluation import gallery, settings as part
 
 gallery.ROUNDS = 1
 notes, add = pathlib.Path(os.environ["NOTES"]), part.Part.add
