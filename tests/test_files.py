@@ -316,3 +316,12 @@ def test_a_lock_says_who_holds_it_and_dies_with_its_process(tmp_path):
         holder.wait()
     with alone(path, "trains", "wait"):
         assert f"pid {os.getpid()} " in path.read_text()
+
+
+def test_a_lock_that_is_a_link_empties_nothing(tmp_path):
+    kept = tmp_path / "kept"
+    kept.write_text("precious")
+    (tmp_path / ".lock").symlink_to(kept)
+    with pytest.raises(FileExistsError, match="symbolic link"), alone(tmp_path / ".lock", "works", "wait"):
+        pass
+    assert kept.read_text() == "precious"

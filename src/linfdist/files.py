@@ -190,6 +190,7 @@ def alone(path: Path, doing: str, advice: str) -> Iterator[None]:
     """Hold the lock `path`, which dies with its process; ValueError says who holds it, and since when."""
     from filelock import FileLock, Timeout
 
+    _check_kind(path)  # a link would be followed, and what it leads to emptied
     lock = FileLock(path)
     try:
         lock.acquire(timeout=0)

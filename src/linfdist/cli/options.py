@@ -115,17 +115,12 @@ class Model:
         """Choose the data set: the one given, else the recipe's, else what an exact network says."""
         from linfdist.data import NAMES
 
-        stated = self._stated("data")
+        stated = self.network.stated("data")
         return self._choose(given, self.recipe.data if self.recipe else stated if stated in NAMES else None, "--data")
 
     def eps(self, given: str | None) -> str:
         """Choose the radius, as text: the one given, else the recipe's, else what an exact network says."""
-        return self._choose(given, self.recipe.eps if self.recipe else self._stated("eps"), "--eps")
-
-    def _stated(self, key: str) -> str | None:
-        from linfdist.exact import FrozenNet
-
-        return self.network.stated(key) if isinstance(self.network, FrozenNet) else None
+        return self._choose(given, self.recipe.eps if self.recipe else self.network.stated("eps"), "--eps")
 
     def _choose(self, given: str | None, own: str | None, option: str) -> str:
         if given is not None:

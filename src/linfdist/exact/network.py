@@ -142,10 +142,6 @@ class FrozenNet(Network):
         return tuple(names) if fit else None  # type: ignore[arg-type]
 
     def stated(self, key: str) -> str | None:
-        """Return what its facts say of the data set it was trained on ("data") or its radius ("eps"), if anything.
-
-        Anybody may have written them: they are a claim, and choose no more than what is looked at first.
-        """
         accuracy = self.facts.get("accuracy")
         found = self.facts.get(key, accuracy.get(key) if isinstance(accuracy, dict) else None)
         return found if isinstance(found, str) else None

@@ -58,6 +58,13 @@ class Network(ABC):
         """The sha256 of the domain that proofs and attacks keep to; None if that is all images of [0, 1]."""
         return None
 
+    def stated(self, key: str) -> str | None:
+        """Return what its file says of the data set it was trained on ("data") or its radius ("eps"), if anything.
+
+        Anybody may have written that: it is a claim, and decides no more than what is looked at first.
+        """
+        return None
+
     @abstractmethod
     def checksum(self, file: Path | None = None) -> str:
         """Return the sha256 by which results name the network; file: where it was loaded from, if it was."""

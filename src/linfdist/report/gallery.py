@@ -44,7 +44,7 @@ def halves(run: Run) -> Halves:
     gallery = run.gallery
     if gallery is None:
         return {}
-    columns = gallery.rows, gallery.sizes, gallery.predictions, _hwc(gallery.images), _hwc(gallery.attacked)
+    columns = gallery.rows, gallery.sizes, gallery.predictions, hwc(gallery.images), hwc(gallery.attacked)
     exhibits = sorted((Exhibit(*each) for each in zip(*columns, strict=True)), key=lambda each: _by_radius(each.row))
     ordered = sorted((row for row in run.rows if row.correct), key=_by_radius)
     lower = {row.index for row in ordered[: len(ordered) // 2]}
@@ -59,7 +59,7 @@ def _by_radius(row: Row) -> tuple[float, int]:
     return row.radius, row.index
 
 
-def _hwc(images: torch.Tensor) -> NDArray[Any]:
+def hwc(images: torch.Tensor) -> NDArray[Any]:
     """(N, C, H, W) -> (N, H, W, 3), grey as three equal channels."""
     return images.permute(0, 2, 3, 1).expand(-1, -1, -1, 3).numpy()
 

@@ -12,7 +12,7 @@ from ..eps import Eps, as_text, down, nearest, parse_eps, percent
 from ..runs.folder import Run
 from ..runs.rows import count
 from .charts import Chart, both
-from .gallery import enlarged, png
+from .gallery import enlarged, hwc, png
 from .html import data_uri, escaped, figure, section, table
 from .plots.curves import certified_accuracy, in_legend
 from .plots.style import LIGHT, Theme, figure_for_file, set_title
@@ -131,7 +131,7 @@ def _images(run: Run, data_dir: str | Path | None) -> Any:
         dataset = data.load(str(run.summary["data"]), str(run.summary.get("split", "test")), data_dir)
     except (OSError, ValueError, KeyError, data.DataError):
         return None
-    return dataset.images.permute(0, 2, 3, 1).expand(-1, -1, -1, 3).numpy()
+    return hwc(dataset.images)
 
 
 def _curves(runs: Sequence[Run], names: Sequence[str], theme: Theme) -> Any:
