@@ -1,5 +1,7 @@
 """The errors that a caller may want to tell apart. All others are plain ValueErrors, TypeErrors and OSErrors."""
 
+from collections.abc import Iterable
+
 
 class LinfdistError(Exception):
     """Base of the package's own errors.
@@ -12,3 +14,11 @@ class LinfdistError(Exception):
     """
 
     topic: str | None = None
+
+
+def closest(word: str, known: Iterable[str]) -> str:
+    """Return `; did you mean ...?`, or nothing if no known word is near."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, list(known), n=3, cutoff=0.6)
+    return f"; did you mean {' or '.join(near)}?" if near else ""

@@ -66,6 +66,9 @@ def test_version(run):
         (["--xyzzy"], "error: No such option: --xyzzy\nhelp: linfdist --help\n"),
         (["nope"], "error: No such command 'nope'.\nhelp: linfdist --help\n"),
         (["zoo", "nope"], "error: No such command 'nope'.\nhelp: linfdist zoo --help\n"),
+        (["evalute"], "error: No such command 'evalute'. Did you mean 'evaluate'?\nhelp: linfdist --help\n"),
+        (["zoo", "lst"], "error: No such command 'lst'. Did you mean 'list'?\nhelp: linfdist zoo --help\n"),
+        (["data", "fetch", "mnst"], "error: Invalid value for NAME: unknown data set mnst; the data sets are mnist, "),
         (["reproduce", "table99"], "error: Invalid value for TABLE: 'table99' is not one of table1"),
         (["export", "mnist-0.3", "--format", "x"], "error: Invalid value for '--format': 'x' is not one of 'exact'"),
     ],
@@ -76,6 +79,28 @@ def test_misuse_is_told_in_one_style(run, arguments, said):
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith(said)
     assert result.stderr.count("\n") == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (["train", "mnist-quik"], "mnist-quick"),
+        (["train", "digits-quick", "--set", "data=mnst"], "mnist"),
+        (["train", "digits-quick", "--set", "widht=3"], "width"),
+        (["data", "fetch", "fashoin"], "fashion"),
+        (["evaluate", "mnist-03"], "mnist-0.3"),
+        (["evaluate", "mnist-0.3", "--data", "mnsit"], "mnist"),
+        (["evaluate", "mnist-0.3", "--attack", "pdg"], "pgd"),
+        (["evaluate", "mnist-0.3", "--method", "bx"], "box"),
+        (["zoo", "show", "fashion-01"], "fashion-0.1"),
+        (["zoo", "list", "--data", "mnits"], "mnist"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else value,
+)
+def test_a_misspelt_name_is_told_what_was_meant(run, arguments, meant):
+    result = run(*arguments)
+    assert result.exit_code in (1, 2)
+    assert f"did you mean {meant}" in result.stderr
 
 
 def test_a_report_of_a_network_says_what_it_wants(run, tmp_path):

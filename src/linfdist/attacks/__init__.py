@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from ..errors import closest
 from ..lazy import lazy_names
 
 if TYPE_CHECKING:  # what `__getattr__` below imports when it is first used
@@ -18,7 +19,7 @@ ATTACKS = tuple(_CLASSES)
 def attack(name: str, **options: Any) -> "Attack":
     """Make the attack of that name; options are those of its class, `seed` among them. ValueError lists the names."""
     if name not in _CLASSES:
-        raise ValueError(f"no attack {name!r}: the attacks are {', '.join(ATTACKS)}")
+        raise ValueError(f"no attack {name!r}: the attacks are {', '.join(ATTACKS)}{closest(name, ATTACKS)}")
     made: Attack = __getattr__(_CLASSES[name])(**options)
     return made
 

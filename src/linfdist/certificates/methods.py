@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, TypeAlias
 
+from ..errors import closest
+
 if TYPE_CHECKING:  # the command line reads the names without torch
     from torch import Tensor
 
@@ -74,7 +76,7 @@ METHODS: dict[str, Method] = {
 def check_method(name: str, known: Sequence[str] = tuple(METHODS)) -> Method:
     """Return the method of a name; ValueError lists the names that are known."""
     if name not in known:
-        raise ValueError(f"method = {name!r}: must be one of {', '.join(known)}")
+        raise ValueError(f"method = {name!r}: must be one of {', '.join(known)}{closest(name, known)}")
     return METHODS[name]
 
 

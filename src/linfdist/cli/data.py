@@ -9,6 +9,7 @@ from rich.table import Table
 
 from linfdist.data import NAMES, data_root, info
 from linfdist.data import fetch as fetch_data
+from linfdist.errors import closest
 from linfdist.text import cell, console
 
 from .boundary import Verb, VerbGroup, say
@@ -60,11 +61,12 @@ def fetch(
 
     Example: linfdist data fetch mnist
     """
-    unknown = [name for name in names if name not in NAMES]
-    if unknown:
-        raise typer.BadParameter(
-            f"unknown data set {', '.join(unknown)}; choose from {', '.join(NAMES)}", param_hint="NAME"
-        )
+    for name in names:  # before the first is fetched
+        if name not in NAMES:
+            raise typer.BadParameter(
+                f"unknown data set {name}; the data sets are {', '.join(NAMES)}{closest(name, NAMES)}",
+                param_hint="NAME",
+            )
     for name in names:
         start = time.monotonic()
         fetched = fetch_data(name, data_dir)

@@ -7,11 +7,13 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from linfdist.eps import down, nearest, up, written
+from linfdist.data import NAMES
+from linfdist.eps import down, nearest, parse_eps, up, written
+from linfdist.errors import closest
 from linfdist.models.zoo import FILES, card, names
 from linfdist.text import cell, console
 
-from .boundary import Verb, VerbGroup, say
+from .boundary import Verb, VerbGroup, checking, say
 
 if TYPE_CHECKING:
     from linfdist.models.zoo.cards import Card
@@ -23,26 +25,42 @@ Folder = Annotated[Path | None, typer.Option(metavar="DIR", help="Another zoo.",
 
 
 @app.command("list", cls=Verb)
-def list_(folder: Folder = None) -> None:
+def list_(
+    data: Annotated[str | None, typer.Option(metavar="NAME", help="Only networks for this data set.")] = None,
+    eps: Annotated[str | None, typer.Option(metavar="E", help="Only networks for this radius: 0.3 or 8/255.")] = None,
+    folder: Folder = None,
+) -> None:
     """List the networks with what is proved of them, beside the paper's number for the same kind of network.
 
-    Example: linfdist zoo list
+    Networks for the same data and radius stand together, those with the highest certified accuracy first.
+
+    Example: linfdist zoo list --data mnist --eps 0.3
     """
     from linfdist.tables.layout import paper_certified
 
+    cards = [card(name, folder) for name in names(folder)]
+    if data is not None and data not in (known := sorted({each.data for each in cards} | set(NAMES))):
+        raise typer.BadParameter(
+            f"unknown data set {data}; the data sets are {', '.join(known)}{closest(data, known)}", param_hint="--data"
+        )
+    with checking("--eps"):
+        radius = None if eps is None else parse_eps(eps)
+    chosen = [each for each in cards if data in (None, each.data) and radius in (None, parse_eps(each.eps))]
     table = Table("name", "data", "eps", box=SIMPLE_HEAD)
     for heading in ("clean", "certified", "paper", "MB"):
         table.add_column(heading, justify="right")
-    for name in names(folder):
-        each = card(name, folder)
+    for each in sorted(chosen, key=lambda each: (each.data, parse_eps(each.eps), -each.certified)):
         paper = paper_certified(each.data, each.eps, each.recipe["model"])
-        size = ((folder or FILES) / f"{name}.safetensors").stat().st_size
+        size = ((folder or FILES) / f"{each.name}.safetensors").stat().st_size
         table.add_row(
-            f"[bold]{name}[/]", each.data, each.eps, nearest(each.clean, 2), down(written(each.certified), 2),
+            f"[bold]{each.name}[/]", each.data, each.eps, nearest(each.clean, 2), down(written(each.certified), 2),
             "–" if paper is None else str(paper), f"{size / 1e6:.1f}",
         )  # fmt: skip
     if table.row_count:
         console().print(table)
+    elif cards:
+        there = sorted({(each.data, parse_eps(each.eps), each.eps) for each in cards})
+        say("no such network; there are networks for", *(f"  {name} at {text}" for name, _, text in there))
     else:
         say(f"no networks in {folder or FILES}")
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..errors import closest
 from . import cifar10, digits, fashion, mnist, store, tinyimagenet
 from .builtin import SPLITS, Builtin, Content, DataError, Info
 from .sources import DISK_FULL
@@ -67,7 +68,7 @@ def fetch(name: str, data_dir: str | os.PathLike[str] | None = None) -> Fetched:
     """
     builtin = _BUILTIN.get(name)
     if builtin is None:
-        raise DataError(f"unknown data set {name!r}: choose from {', '.join(NAMES)}")
+        raise DataError(f"unknown data set {name!r}: must be one of {', '.join(NAMES)}{closest(name, NAMES)}")
     root = store.data_root(data_dir)
     place = root / builtin.info.name
     source = _stored_source(root, builtin.info)  # without the lock first: the folder may be read-only
@@ -113,7 +114,8 @@ def stored_classes(name: str, data_dir: str | os.PathLike[str] | None = None) ->
 def _folder(name: str | os.PathLike[str]) -> Path:
     path = Path(name).expanduser()
     if not path.is_dir():
-        raise DataError(f"{os.fspath(name)!r} is neither a folder of images nor one of {', '.join(NAMES)}")
+        text = os.fspath(name)
+        raise DataError(f"{text!r} is neither a folder of images nor one of {', '.join(NAMES)}{closest(text, NAMES)}")
     return path
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..attacks import ATTACKS
 from ..certificates.methods import METHODS, check_method
 from ..eps import parse_eps
+from ..errors import closest
 from ..files import (
     MOST_LINE_BYTES,
     append,
@@ -169,7 +170,8 @@ def parse_attacks(names: Sequence[str]) -> tuple[str, ...]:
     asked = [name.strip() for text in names for name in text.split(",") if name.strip()]
     unknown = [name for name in asked if name not in (*ATTACKS, "none")]
     if unknown:
-        raise ValueError(f"attack = {unknown[0]!r}: must be one of none, {', '.join(ATTACKS)}")
+        names = ("none", *ATTACKS)
+        raise ValueError(f"attack = {unknown[0]!r}: must be one of {', '.join(names)}{closest(unknown[0], names)}")
     if "none" in asked and len(set(asked)) > 1:
         raise ValueError(f"attack = {','.join(asked)!r}: none cannot be combined with others")
     return tuple(name for name in ATTACKS if name in asked)

@@ -7,8 +7,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ..errors import closest
 from ..files import MOST_BYTES, parse_toml, read_bytes, read_json_object
-from .problems import RecipeError, closest
+from .problems import RecipeError
 
 if TYPE_CHECKING:  # names are listed without pydantic
     from .schema import Recipe

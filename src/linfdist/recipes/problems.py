@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
-from ..errors import LinfdistError
+from ..errors import LinfdistError, closest
 
 if TYPE_CHECKING:  # completion does without pydantic
     from pydantic import BaseModel, ValidationError
@@ -27,12 +26,6 @@ class RecipeError(LinfdistError, ValueError):
         lines = self.problems = list(problems)
         self.where = where
         super().__init__(f"{where}: {lines[0]}" if where and len(lines) == 1 else "\n  ".join([where, *lines]).strip())
-
-
-def closest(word: str, known: Iterable[str]) -> str:
-    """Return `; did you mean ...?`, or nothing if no known word is near."""
-    near = difflib.get_close_matches(word, list(known), n=3, cutoff=0.6)
-    return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
 def unknown_key(key: str, known: Iterable[str]) -> str:

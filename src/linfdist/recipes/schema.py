@@ -24,7 +24,8 @@ from pydantic import (
 
 from ..data import NAMES, info
 from ..eps import in_words, parse_eps
-from .problems import RecipeError, closest, explain, unknown_key
+from ..errors import closest
+from .problems import RecipeError, explain, unknown_key
 
 MARGINS = ("threshold", "eps_train", "box_threshold")  # text, which may be a multiple of eps
 PHASES = ("e1", "e2", "e3", "e4")  # numbers of epochs, one after the other

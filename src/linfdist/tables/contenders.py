@@ -11,9 +11,9 @@ import torch
 from .. import baselines
 from ..baselines import TRAINING_METHODS, Plan, TrainingMethod
 from ..data import Dataset, Info
+from ..errors import closest
 from ..models import PixelNet
 from ..recipes import Recipe
-from ..recipes.problems import closest
 from ..training import Trainer
 from .rules import AUGMENTATION, SHARED
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import torch
 
 from .. import data, models
+from ..errors import closest
 from ..evaluation import evaluate, watch
 from ..machine import CPU, in_words, synchronise
 from ..recipes import Recipe
-from ..recipes.problems import closest
 from ..runs.folder import Run
 from ..runs.records import append_records
 from ..training import Trainer, train

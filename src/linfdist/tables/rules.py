@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from .. import recipes
 from ..data import NAMES
-from ..recipes.problems import closest
+from ..errors import closest
 
 TRIALS = 3
 TRIALS_SHARE = 0.25  # of the budget, for all trials together; none if there is only one setting

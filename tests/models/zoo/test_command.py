@@ -3,13 +3,14 @@
 import json
 import os
 import shutil
+from fractions import Fraction
 
 import pytest
 from typer.testing import CliRunner
 
 from linfdist.cli import app
-from linfdist.eps import down
-from linfdist.models.zoo import card
+from linfdist.eps import down, parse_eps
+from linfdist.models.zoo import card, names
 from tools.zoo_add import main
 
 
@@ -54,6 +55,26 @@ def test_show_a_network_that_no_recipe_of_the_package_trains(invoke, zoo, tmp_pa
     assert "not by a recipe of this package" in shown.output
 
 
+def listed(result):
+    """The first words of the lines of a table, below its head."""
+    assert result.exit_code == 0, result.output
+    return [line.split()[0] for line in result.stdout.splitlines() if line.strip()][2:]
+
+
+def test_list_filters_and_has_the_highest_certified_accuracy_first(invoke):
+    everything = [(card(name).data, parse_eps(card(name).eps), -card(name).certified, name) for name in names()]
+    assert listed(invoke("list")) == [name for *_, name in sorted(everything)]
+    mnist = listed(invoke("list", "--data", "mnist", "--eps", "0.3"))
+    assert mnist == [name for data, eps, _, name in sorted(everything) if (data, eps) == ("mnist", Fraction(3, 10))]
+    assert len(mnist) > 1
+    assert listed(invoke("list", "--eps", "16/510")) == listed(invoke("list", "--data", "cifar10", "--eps", "8/255"))
+    nothing = invoke("list", "--data", "mnist", "--eps", "8/255")
+    assert nothing.exit_code == 0
+    assert "no such network" in nothing.stdout
+    assert "  mnist at 0.3" in nothing.stdout.splitlines()
+    assert "--eps" in invoke("list", "--eps", "a lot").stderr
+
+
 def test_list_works_whatever_the_package_holds(invoke, tmp_path):
     assert invoke("list").exit_code == 0
     empty = invoke("list", "--folder", tmp_path)
@@ -64,7 +85,7 @@ def test_list_works_whatever_the_package_holds(invoke, tmp_path):
 def test_errors_are_one_line(invoke, zoo, tmp_path):
     unknown = invoke("show", "mnist", "--folder", zoo)
     assert unknown.exit_code == 1
-    assert unknown.stderr.strip() == "error: no network 'mnist' in the zoo: the zoo has digits-0.1"
+    assert unknown.stderr.strip() == "error: no network 'mnist' in the zoo; the zoo has digits-0.1"
 
 
 def test_add(run, digits, tmp_path, capsys):

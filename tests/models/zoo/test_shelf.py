@@ -54,13 +54,13 @@ def test_the_command_line_says_which_of_the_two_it_took(run, monkeypatch, tmp_pa
 
 
 def test_an_unknown_name_lists_the_names_and_says_that_a_path_will_do(zoo):
-    with pytest.raises(FileNotFoundError, match=r"no network 'minst'.*zoo has digits-0\.1; give .*model\.safetensors"):
+    with pytest.raises(FileNotFoundError, match=r"no network 'minst': give .*model\.safetensors.*zoo has digits-0\.1"):
         ld.load("minst", zoo)
     with pytest.raises(FileNotFoundError, match="no network 'minst'"):
         ld.load("minst")
     with pytest.raises(FileNotFoundError, match="does not exist"):
         ld.load("runs/minst")
-    with pytest.raises(ValueError, match=r"no network '../x' in the zoo: the zoo has digits-0\.1"):
+    with pytest.raises(ValueError, match=r"no network '../x' in the zoo; the zoo has digits-0\.1"):
         card("../x", zoo)
 
 

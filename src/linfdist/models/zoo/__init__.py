@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...errors import closest
 from ...files import parse_json, read_bytes
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def card(name: str, folder: Path | None = None) -> "Card":
     from .cards import read  # pydantic takes its time, and is needed for this alone
 
     if name not in (known := names(folder)):
-        raise ValueError(f"no network {name!r} in the zoo: {_listing(known)}")
+        raise ValueError(f"no network {name!r} in the zoo{_instead(name, known)}")
     found = read((folder or FILES) / f"{name}.json")
     if found.name != name:
         raise ValueError(f"{name}.json is the card of {found.name!r}: the zoo is damaged, install it again")
@@ -73,8 +74,8 @@ def find(source: str | os.PathLike[str], folder: Path | None = None) -> Path:
     if Path(text).exists() or not _could_be_a_name(text):
         return Path(text)
     raise FileNotFoundError(
-        f"no network {text!r}: there is no such path, and {_listing(known)}; "
-        "give a name, a model.safetensors or the folder of a finished run"
+        f"no network {text!r}: give a name of the zoo, a model.safetensors or the folder of a finished run"
+        + _instead(text, known)
     )
 
 
@@ -82,5 +83,6 @@ def _could_be_a_name(text: str) -> bool:
     return "/" not in text and os.sep not in text and not text.endswith(".safetensors")
 
 
-def _listing(known: list[str]) -> str:
-    return f"the zoo has {', '.join(known)}" if known else "the zoo is empty"
+def _instead(word: str, known: list[str]) -> str:
+    """Return what may have been meant, else what the zoo has."""
+    return closest(word, known) or (f"; the zoo has {', '.join(known)}" if known else "; the zoo is empty")
