@@ -82,7 +82,7 @@ bench: setup  ## measure the engine on this machine, into BENCH_JSON
 	@mkdir -p $(dir $(BENCH_JSON))
 	$(bin)/linfdist bench --json $(BENCH_JSON)
 
-pages: setup  ## write the generated pages: docs/results.md, the pictures, the tables of README.md, docs/engine.md and docs/compare.md
+pages: setup  ## write the generated pages: docs/results.md, results/study.md, the pictures, the tables of README.md, docs/engine.md and docs/compare.md
 	$(bin)/python -m tools.pages
 
 lint: setup  ## ruff and mypy

@@ -5,6 +5,7 @@ An experiment is a recipe with settings and held-out training images: `linfdist 
 """
 
 import argparse
+import json
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
@@ -13,12 +14,15 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from linfdist import recipes
+from linfdist.eps import down, nearest
 from linfdist.machine import in_words
-from linfdist.recipes import Recipe
+from linfdist.recipes import Recipe, setting
 from linfdist.runs.folder import Run
 from linfdist.runs.records import Percent, Record, append_records, read_records
+from linfdist.tables.layout import mean_and_deviation
 
 from . import attempt
+from .markdown import markdown
 
 FILE = Path("results") / "study.jsonl"
 
@@ -73,6 +77,40 @@ def settings(recipe: Recipe) -> dict[str, Any]:
 def read(path: Path) -> list[Experiment]:
     """Read all rows; none if there is no such file. ValueError names a line that is no experiment."""
     return read_records(path, Experiment)
+
+
+def table(experiments: Sequence[Experiment]) -> str:
+    """Write a table in Markdown: one line for all seeds, the best first of those that held the same images out."""
+    groups: dict[str, list[Experiment]] = {}
+    for row in experiments:
+        key = json.dumps([row.recipe.name, settings(row.recipe), *_held_out(row)], sort_keys=True)
+        groups.setdefault(key, []).append(row)
+    ordered = sorted(
+        groups.values(),
+        key=lambda rows: (rows[0].recipe.data, *_held_out(rows[0]), -sum(row.certified for row in rows) / len(rows)),
+    )
+    seen = [[row.seen_certified for row in rows if row.seen_certified is not None] for rows in ordered]
+    lines = [
+        [rows[0].recipe.data, f"`{rows[0].recipe.name}`", _in_words(rows[0].recipe),
+         f"{rows[0].recipe.holdout:,} {rows[0].held_out}", str(len(rows)),
+         mean_and_deviation([row.certified for row in rows], down),
+         mean_and_deviation([row.clean for row in rows], nearest),
+         mean_and_deviation(trained, down) if trained else "–",
+         f"{sum(row.minutes for row in rows) / len(rows):.1f}"]
+        for rows, trained in zip(ordered, seen, strict=True)
+    ]  # fmt: skip
+    headings = ["data", "recipe", "settings", "held out", "runs", "certified", "clean", "certified, training images",
+                "minutes"]  # fmt: skip
+    return markdown(headings, lines, 4)
+
+
+def _held_out(row: Experiment) -> tuple[bool, int]:
+    """Return the sorting key of the held-out images: today's selection first, then the larger one."""
+    return row.held_out != "spread", -row.recipe.holdout
+
+
+def _in_words(recipe: Recipe) -> str:
+    return " ".join(f"`{setting(key, value)}`" for key, value in settings(recipe).items()) or "as it is"
 
 
 def keep(folders: Sequence[Path], path: Path) -> list[Experiment]:

@@ -12,7 +12,7 @@ from linfdist.report.published import tables
 from linfdist.runs.records import append_records
 from tools import compared
 from tools.markdown import fill
-from tools.pages import engine, main, page, read, readme, write
+from tools.pages import engine, main, page, read, readme, runs, write
 from tools.pictures import draw
 from tools.study import Experiment
 
@@ -95,15 +95,14 @@ def test_a_full_page(root, zoo_folder, make_row):
     write(root, zoo_folder)
     text = (root / "docs" / "results.md").read_text()
     assert [line for line in text.splitlines() if line.startswith("## ")] == [
-        "## Networks", f"## Table 3: {tables()[3].title}", f"## Table 7: {tables()[7].title}", "## Study",
+        "## Shipped networks", "## How close the proofs are to the truth", "## Training time",
+        f"## Table 3: {tables()[3].title}", f"## Table 7: {tables()[7].title}",
     ]  # fmt: skip
-    assert (
-        "| `mnist-0.3` | **92.99** | 92.64 | 98.00 | 94.01 | 94.01 | 0.2999 | mnist | 0.3 | ℓ∞-dist Net, 5 × 1024 "
-        "| 2.5 | 2.5 |"
-    ) in text
+    assert ("| `mnist-0.3` | **92.99** | 92.64 | 98.00 | mnist | 0.3 | ℓ∞-dist Net, 5 × 1024 | 2.5 | 2.5 |") in text
+    assert "| `mnist-0.3` | 92.99 | 94.01 | 1.02 | 94.01 | 0.2999 | 0.3 |" in text
     assert "| E | ℓ∞-dist Net | 56.80 | 40.00 ± 0.00 | 37.46 | 30.00 ± 0.00 | 33.30 | 25.00 ± 0.00 | 3 |" in text
     settings, measured = "`lr=0.05` | 5,000 spaced | 5", "81.00 ± 1.58 | 90.00 ± 0.00 | 85.00 ± 0.00 | 5.0"
-    assert f"| mnist | `mnist-quick` | {settings} | {measured} |" in text
+    assert f"| mnist | `mnist-quick` | {settings} | {measured} |" in (results / "study.md").read_text()
     assert "an abacus, 2 cores, 2026-11-16, 0.6 hours of training" in text
     table3, table7 = text.index("## Table 3"), text.index("## Table 7")
     assert table3 < text.index("images/ablation.png") < text.index("Smoothing matters most.") < table7
@@ -159,6 +158,7 @@ def test_the_committed_pages_are_those_of_the_committed_rows():
     results = read(ROOT / "results")
     pictures = [path.stem for path in (ROOT / "docs" / "images").glob("*.png")]
     assert (ROOT / "docs" / "results.md").read_text(encoding="utf-8") == page(results, pictures)
+    assert (ROOT / "results" / "study.md").read_text(encoding="utf-8") == runs(results)
     assert (ROOT / "README.md").read_text(encoding="utf-8") == readme(ROOT, results)
     assert (ROOT / "docs" / "engine.md").read_text(encoding="utf-8") == engine(ROOT)
     assert (ROOT / "docs" / "compare.md").read_text(encoding="utf-8") == compared.page(ROOT, results.peers)
@@ -169,6 +169,9 @@ def test_news_are_of_the_card(root):
     each = card("cifar10-8_255", data="cifar10", eps="8/255", certified=34.019, hours=1.2, recipe=recipe)
     results = replace(read(root / "results", root / "none"), cards=[each], sizes={each.name: 1})
     text = page(results, [])
-    assert "is proved at ε = 8/255 for **34.01 %** of the test images" in text
-    assert "1.2 hours of training in all on an abacus (2026-11-16); the paper's plain network for 33.30 %" in text
+    assert "`cifar10-8_255` is certified on **34.01 %** of the test images" in text
+    assert (
+        "1.2 hours of training in all on an abacus (2026-11-16). The paper's plain network is certified on 33.30 %"
+        in text
+    )
     assert "`linfdist train cifar10-quick`." in text
