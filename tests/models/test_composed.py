@@ -23,6 +23,7 @@ from linfdist.nn import (
     Logits,
     MeanPool,
     MeanShift,
+    MirrorPairs,
     NearestClass,
     Normalize,
     Stack,
@@ -35,7 +36,7 @@ from ..contract.foreign import GroupMean
 def plain(per_class=1):
     """Every layer of linfdist.nn but `Flatten`, which the pool makes needless."""
     torch.manual_seed(per_class)
-    layers = [CenterCrop(6), Clip(0.1, 0.9), View("shift:1,0"), Normalize([0.3, 0.4], 0.31)]
+    layers = [CenterCrop(6), Clip(0.1, 0.9), View("shift:1,0"), Normalize([0.3, 0.4], 0.31), MirrorPairs()]
     layers += [DistConv2d(2, 3, (3, 1), stride=1, padding=(1, 0), bias=True), MeanShift(3), MeanPool([1, 2])]
     layers += [DistLinear(3 * 36 + 3 * 9, 17, identity_init=False), MeanShift(17), DistLinear(17, 11, bias=True)]
     network = Composed(Stack(*layers), NearestClass(11, 3, per_class), (2, 8, 8))

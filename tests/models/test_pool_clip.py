@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 import linfdist as ld
 from linfdist.attacks import attack
 from linfdist.eps import parse_eps
+from linfdist.exact import freeze
 from linfdist.models import ConvDistNetMLP, DistNet, DistNetMLP, from_config, load, save
 from linfdist.models.base import rounding_error
+from linfdist.models.folded import fold_network
 from linfdist.nn import Box, Clip, Flatten, MeanPool
 
 from ..certificates.nets import attacks, count_flips
@@ -25,6 +27,8 @@ KINDS = {
     "both": {"pool": [4, 2], "clip": [0.1, 0.6]},
     "cropped": {"pool": [2, 1], "clip": (0.0, 0.5), "crop": 4},
     "per class": {"pool": (1, 3), "per_class": 3},
+    "mirror pairs": {"pool": (1, 3), "mirror_pairs": True},
+    "odd mirror pairs": {"mirror_pairs": True, "clip": (0.2, 0.8), "crop": 5},
 }
 
 
@@ -56,6 +60,29 @@ def test_the_order_of_layers():
     assert names[:5] == ["CenterCrop", "Clip", "Normalize", "MeanPool", "DistLinear"]
     assert (layers[3].sizes, layers[4].in_features) == ((2, 1), 4 + 16)
     assert isinstance(list(DistNet(**SMALL, width=9, depth=2).body)[1], Flatten)
+
+
+def test_mirror_pairs_come_before_the_means():
+    names = [type(layer).__name__ for layer in net("mirror pairs").body]
+    assert names[:4] == ["Normalize", "MirrorPairs", "MeanPool", "DistLinear"]
+
+
+@pytest.mark.parametrize("network", [DistNet, DistNetMLP, ConvDistNetMLP])
+def test_mirror_images_have_the_same_logits(network):
+    torch.manual_seed(0)
+    own = network(**SMALL, width=8, depth=3, mirror_pairs=True).eval()
+    x = images(9)
+    assert torch.equal(own(x), own(x.flip(3)))
+    torch.manual_seed(0)
+    plain = network(**SMALL, width=8, depth=3).eval()  # with the same weights
+    assert not torch.equal(plain(x), plain(x.flip(3)))
+
+
+def test_mirror_pairs_are_refused_where_they_have_no_form():
+    network = net("mirror pairs")
+    for refused in (fold_network, freeze):
+        with pytest.raises(TypeError, match="a MirrorPairs has no form in integers, nor in mixed-integer programs"):
+            refused(network)
 
 
 def test_pooled_inputs_count_for_the_identity_and_the_flops():

@@ -4,7 +4,7 @@ from fractions import Fraction
 import pytest
 from pydantic import ValidationError
 
-from linfdist.recipes import Recipe, RecipeError, load, override, setting
+from linfdist.recipes import Recipe, RecipeError, load, override, setting, to_toml
 
 HINGE = {
     "name": "mine",
@@ -226,6 +226,13 @@ def test_epochs_and_a_phase_contradict_each_other():
 def test_a_setting_without_effect_is_an_error(name, setting):
     with pytest.raises(RecipeError, match="has no effect here"):
         override(load(name), [setting])
+
+
+def test_mirror_pairs_leave_flips_without_effect():
+    recipe = override(load("tinyimagenet-quick"), ["mirror_pairs=true"])
+    assert "flip =" not in to_toml(recipe)
+    with pytest.raises(RecipeError, match="flip = 'true': has no effect here, because mirror_pairs = true"):
+        override(recipe, ["flip=true"])
 
 
 def test_lists_are_read_from_text_and_written_back():

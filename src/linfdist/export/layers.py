@@ -17,6 +17,7 @@ from ..nn import (
     Logits,
     MeanPool,
     MeanShift,
+    MirrorPairs,
     NearestClass,
     Normalize,
     ScaledLinear,
@@ -72,6 +73,18 @@ def _(view: View, graph: Graph, x: str, shape: Shape) -> str:
     for axis, places in zip((2, 3), view.places(shape, torch.device("cpu")), strict=True):
         x = graph.node("Gather", x, graph.constant(places), axis=axis)
     return x
+
+
+@layer_nodes.register(MirrorPairs)
+def _(layer: MirrorPairs, graph: Graph, x: str, shape: Shape) -> str:
+    width = shape[2]
+    left = (width + 1) // 2
+    if width == 1:
+        return x
+    mirrored = graph.node("Gather", x, graph.integers(*range(width - 1, -1, -1)), axis=3)
+    larger = graph.slice(graph.node("Max", x, mirrored), (3,), (0,), (left,), (1,))
+    smaller = graph.slice(graph.node("Min", x, mirrored), (3,), (left,), (width,), (1,))
+    return graph.node("Concat", larger, smaller, axis=3)
 
 
 @layer_nodes.register(MeanPool)

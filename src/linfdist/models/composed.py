@@ -23,6 +23,7 @@ from ..nn import (
     Logits,
     MeanPool,
     MeanShift,
+    MirrorPairs,
     NearestClass,
     Normalize,
     Readout,
@@ -103,8 +104,8 @@ follow from both. Only classes that are registered here are made from what a fil
 """
 
 
-@arguments_of.register(Flatten)
-def _(layer: Flatten) -> dict[str, Any]:
+@arguments_of.register(Flatten, MirrorPairs)
+def _(layer: Flatten | MirrorPairs) -> dict[str, Any]:
     return {}
 
 

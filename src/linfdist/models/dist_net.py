@@ -15,6 +15,7 @@ from ..nn import (
     LipschitzModule,
     MeanPool,
     MeanShift,
+    MirrorPairs,
     NearestClass,
     Normalize,
     Readout,
@@ -32,7 +33,8 @@ class DistNet(PixelNet):
     are not narrower than their input; mean_shift: if False, hidden layers have a learned bias instead; crop: the side
     of the centre crop, if any; per_class: neurons of the last layer for each class, which are averaged; pool: sizes of
     blocks whose means the first dist layer sees (see `MeanPool`), in place of the pixels; clip: (low, high), if pixels
-    are to be clipped (see `Clip`) before they are normalised.
+    are to be clipped (see `Clip`) before they are normalised; mirror_pairs: whether the layers above see the larger and
+    the smaller of each pixel and its mirror image (see `MirrorPairs`), so that both images have the same logits.
     """
 
     def __init__(
@@ -49,10 +51,12 @@ class DistNet(PixelNet):
         per_class: int = 1,
         pool: Sequence[int] = (),
         clip: Sequence[float] | None = None,
+        mirror_pairs: bool = False,
     ) -> None:
         sizes = {"classes": classes, "width": width, "depth": depth, "per_class": per_class}
         super().__init__(check_sizes(shape, mean, crop, **sizes), crop)
-        first, (vector, inputs) = first_layers(mean, std, crop, clip), to_vectors((shape[0], *self.size), pool)
+        first = first_layers(mean, std, crop, clip, mirror_pairs)
+        vector, inputs = to_vectors((shape[0], *self.size), pool)
         self.config = config_of(DistNet, locals())
         widths = [inputs, *[width] * (depth - 1)]
         self.body = Stack(*first, vector, *hidden_layers(widths, identity_init, mean_shift))
@@ -87,9 +91,11 @@ class DistNetMLP(PixelNet):
         head: int = 512,
         pool: Sequence[int] = (),
         clip: Sequence[float] | None = None,
+        mirror_pairs: bool = False,
     ) -> None:
         super().__init__(check_sizes(shape, mean, crop, classes=classes, width=width, depth=depth, head=head), crop)
-        first, (vector, inputs) = first_layers(mean, std, crop, clip), to_vectors((shape[0], *self.size), pool)
+        first = first_layers(mean, std, crop, clip, mirror_pairs)
+        vector, inputs = to_vectors((shape[0], *self.size), pool)
         self.config = config_of(DistNetMLP, locals())
         self.body = Stack(*first, vector, *hidden_layers([inputs, *[width] * depth], identity_init, mean_shift))
         self.head = Head(width, head, classes)
@@ -119,9 +125,10 @@ class ConvDistNetMLP(PixelNet):
         crop: int | None = None,
         head: int = 512,
         clip: Sequence[float] | None = None,
+        mirror_pairs: bool = False,
     ) -> None:
         super().__init__(check_sizes(shape, mean, crop, classes=classes, width=width, depth=depth, head=head), crop)
-        first = first_layers(mean, std, crop, clip)
+        first = first_layers(mean, std, crop, clip, mirror_pairs)
         self.config = config_of(ConvDistNetMLP, locals())
         convolutions, inputs = self._convolutions(width, depth, identity_init, mean_shift)
         last = hidden_layers([inputs, 4 * width], identity_init, mean_shift)
@@ -175,12 +182,17 @@ def check_sizes(shape: Sequence[int], mean: Sequence[float], crop: int | None, *
 
 
 def first_layers(
-    mean: Sequence[float], std: float, crop: int | None, clip: Sequence[float] | None = None
+    mean: Sequence[float],
+    std: float,
+    crop: int | None,
+    clip: Sequence[float] | None = None,
+    mirror_pairs: bool = False,
 ) -> list[LipschitzModule]:
-    """Make the layers from pixels (B, C, H, W) to normalised images, after the crop and the clipping, if any."""
+    """Make the layers from pixels (B, C, H, W) to normalised images: a crop, clipping and mirror pairs, if any."""
     bounds = check_clip(clip)
     layers: list[LipschitzModule] = [] if crop is None else [CenterCrop(crop)]
-    return layers + ([] if bounds is None else [Clip(*bounds)]) + [Normalize(mean, std)]
+    layers += [] if bounds is None else [Clip(*bounds)]
+    return [*layers, Normalize(mean, std), *([MirrorPairs()] if mirror_pairs else [])]
 
 
 def to_vectors(shape: tuple[int, ...], pool: Sequence[int]) -> tuple[LipschitzModule, int]:

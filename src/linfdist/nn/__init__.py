@@ -3,7 +3,7 @@
 from .base import Box, Contract, Handlers, LipschitzModule, Logits, Readout, Rounding, Stack
 from .dist import DistConv2d, DistLinear, MeanShift, NearestClass
 from .head import Head, ScaledLinear
-from .pixels import CenterCrop, Clip, Flatten, MeanPool, Normalize, View
+from .pixels import CenterCrop, Clip, Flatten, MeanPool, MirrorPairs, Normalize, View
 
 __all__ = [
     "Box",
@@ -19,6 +19,7 @@ __all__ = [
     "Logits",
     "MeanPool",
     "MeanShift",
+    "MirrorPairs",
     "NearestClass",
     "Normalize",
     "Readout",

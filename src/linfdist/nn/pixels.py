@@ -117,6 +117,36 @@ class View(LipschitzModule):
         return rows, columns.flip(0) if self.view == "mirror" else columns
 
 
+class MirrorPairs(LipschitzModule):
+    """The larger and the smaller of each pixel and its mirror image, (B, C, H, W) -> (B, C, H, W).
+
+    y[..., j] = max(x[..., j], x[..., W − 1 − j]) in the left half, and the minimum of the same two in the right half; a
+    column in the middle stays as it is. So an image and its mirror image give the same, and neither needs the other in
+    training. Nothing is rounded, and the layer is 1-Lipschitz. Where both are equal, each has half of the gradient.
+    """
+
+    repeatable = True
+    lipschitz = 1.0
+
+    def forward(self, x: Tensor, p: float | Tensor = math.inf) -> Tensor:
+        self.output_shape(x.shape[1:])
+        mirrored, left = x.flip(3), (x.shape[3] + 1) // 2
+        larger, smaller = torch.maximum(x, mirrored), torch.minimum(x, mirrored)
+        return torch.cat([larger[..., :left], smaller[..., left:]], 3)
+
+    def forward_box(self, box: Box) -> Box:
+        """Bound exactly: maximum and minimum grow with every pixel."""
+        return Box(self(box.lower), self(box.upper))
+
+    def output_shape(self, shape: Shape) -> Shape:
+        if len(shape) != 3:
+            raise ValueError(f"mirror pairs are those of an image (C, H, W), not of {tuple(shape)}")
+        return shape
+
+    def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
+        return Rounding.of(size, 0, unit)
+
+
 class Flatten(LipschitzModule):
     """(B, C, H, W) -> (B, C*H*W), row-major."""
 

@@ -203,6 +203,10 @@ class Recipe(BaseModel):
     pool: Annotated[list[Whole], BeforeValidator(_listed)] = Field(
         [], description="sizes of the blocks whose means the first dist layer sees; empty: it sees the pixels"
     )
+    mirror_pairs: bool = Field(
+        False,
+        description="the layers above see the larger and the smaller of each pixel and its mirror image; needs no flip",
+    )
     per_class: Whole = Field(1, description="neurons of the last layer for each class, which are averaged")
     head: Whole = Field(512, description="hidden neurons of the MLP head")
     identity_init: bool = Field(True, description="whether hidden layers start near the identity map (C0 = -10)")
@@ -336,6 +340,7 @@ class Recipe(BaseModel):
             "pool": (self.model == "conv_dist_net_mlp", "model = 'conv_dist_net_mlp' looks at the pixels"),
             "per_class": (ENDINGS[self.model] != "plain", f"model = {self.model!r} has a head instead"),
             "head": (ENDINGS[self.model] != "head", f"model = {self.model!r} has no head"),
+            "flip": (self.mirror_pairs, "mirror_pairs = true sees an image and its mirror image alike"),
             "pad_mode": (self.pad == 0, "pad = 0"),
             "pad_share": (self.pad == 0 and self.crop is None, "pad = 0"),
             "warp_share": (self.turn == self.stretch == self.slide == 0, "turn, stretch and slide are 0"),

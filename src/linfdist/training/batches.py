@@ -113,7 +113,8 @@ class Batches:
         if recipe.batch_size > len(taken):
             raise ValueError(f"batch_size={recipe.batch_size} is larger than the {len(taken)} training images")
         self.images, self.labels, self.taken, self.recipe, self.workers = images, labels, taken, recipe, workers
-        self.augmentation = Augment(recipe.pad, recipe.pad_mode, recipe.flip, recipe.crop, recipe.pad_share)
+        flip = recipe.flip and "flip" not in recipe.unused_keys()
+        self.augmentation = Augment(recipe.pad, recipe.pad_mode, flip, recipe.crop, recipe.pad_share)
         self.warp = Warp(recipe.turn, recipe.stretch, recipe.slide, recipe.warp_share)
         self.steps_per_epoch = len(taken) // recipe.batch_size
         self.sampler = Sampler(len(taken), **_shares(recipe), counts=None if counts is None else counts[taken])
