@@ -1,6 +1,6 @@
 """The generated pages, from rows, cards and benchmark results alone: `python -m tools.pages`, or `make pages`.
 
-Writes docs/results.md, results/study.md, the pictures, and what README.md, docs/engine.md and docs/compare.md have
+Writes docs/results.md, results/study.md, results/compare.md, the pictures, and what README.md, docs/engine.md and docs/compare.md have
 between `<!-- begin: NAME -->` and `<!-- end: NAME -->`.
 Reads results/table*.jsonl (rows of `linfdist reproduce`), results/compare.jsonl (rows of `linfdist compare`),
 results/study.jsonl, results/curves/, results/times/, the
@@ -271,6 +271,7 @@ def write(root: Path, zoo_folder: Path | None = None) -> None:
             (images / f"{name}.png").unlink(missing_ok=True)
     write_atomically(root / "docs" / "results.md", page(results, list(pictures)))
     write_atomically(root / "results" / "study.md", runs(results))
+    write_atomically(root / "results" / "compare.md", compared.costs(results.peers))
     write_atomically(root / "README.md", filled)
     write_atomically(root / "docs" / "engine.md", engine_page)
     write_atomically(root / "docs" / "compare.md", peers_page)

@@ -162,6 +162,7 @@ def test_the_committed_pages_are_those_of_the_committed_rows():
     assert (ROOT / "README.md").read_text(encoding="utf-8") == readme(ROOT, results)
     assert (ROOT / "docs" / "engine.md").read_text(encoding="utf-8") == engine(ROOT)
     assert (ROOT / "docs" / "compare.md").read_text(encoding="utf-8") == compared.page(ROOT, results.peers)
+    assert (ROOT / "results" / "compare.md").read_text(encoding="utf-8") == compared.costs(results.peers)
 
 
 def test_news_are_of_the_card(root):
