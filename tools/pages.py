@@ -1,11 +1,10 @@
 """The generated pages, from rows, cards and benchmark results alone: `python -m tools.pages`, or `make pages`.
 
-Writes docs/results.md, results/study.md, results/compare.md, the pictures, and what README.md, docs/engine.md and docs/compare.md have
-between `<!-- begin: NAME -->` and `<!-- end: NAME -->`.
+Writes docs/results.md, results/study.md, results/compare.md, the pictures, and what README.md, docs/engine.md and
+docs/compare.md have between `<!-- begin: NAME -->` and `<!-- end: NAME -->`.
 Reads results/table*.jsonl (rows of `linfdist reproduce`), results/compare.jsonl (rows of `linfdist compare`),
-results/study.jsonl, results/curves/, results/times/, the
-zoo's cards, and benchmarks/results/latest.json (from `make bench`). What people have to say about a section of the
-results is in results/notes/, and is copied below it. A section without numbers is left out.
+results/study.jsonl, results/curves/, results/times/, the zoo's cards, and benchmarks/results/latest.json (from
+`make bench`). Comments on a section of the results are in results/notes/, and are copied below it. A section without numbers is left out.
 """
 
 import argparse
