@@ -1,4 +1,4 @@
-"""What `linfdist compare` has measured: tables for docs/compare.md and results/compare.md, and a light and dark picture."""
+"""What `linfdist compare` has measured: tables for docs/compare.md and results/compare.md, and pictures."""
 
 from collections.abc import Sequence
 from pathlib import Path

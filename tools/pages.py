@@ -4,7 +4,8 @@ Writes docs/results.md, results/study.md, results/compare.md, the pictures, and 
 docs/compare.md have between `<!-- begin: NAME -->` and `<!-- end: NAME -->`.
 Reads results/table*.jsonl (rows of `linfdist reproduce`), results/compare.jsonl (rows of `linfdist compare`),
 results/study.jsonl, results/curves/, results/times/, the zoo's cards, and benchmarks/results/latest.json (from
-`make bench`). Comments on a section of the results are in results/notes/, and are copied below it. A section without numbers is left out.
+`make bench`). Comments on a section of the results are in results/notes/, and are copied below it. A section without
+numbers is left out.
 """
 
 import argparse
