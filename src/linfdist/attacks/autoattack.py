@@ -19,8 +19,8 @@ class Auto(Attack):
     """The standard version, all parameters as published, on the network with surrogate gradients at `p`.
 
     steps: of the gradient attacks, for each target; queries: of Square. Needs the extra `attack`. It computes in
-    float32; a success that does not survive the exact clipping of the base class does not count. Where it fails it
-    gives no attempt: the image comes back as it was.
+    float32; a success that does not survive the exact clipping of the base class does not count. If it fails, the image
+    comes back unchanged.
     """
 
     name = "auto"

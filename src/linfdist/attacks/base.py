@@ -1,4 +1,4 @@
-"""What all attacks share: what they find is clipped to the ball, exactly, and tested. None marks its own paper."""
+"""The base of all attacks: it clips what they find to the ball, exactly, and tests it on the network."""
 
 import math
 from abc import ABC, abstractmethod
@@ -74,9 +74,9 @@ class _Radius:
         return _Radius(pair[0], pair[1])
 
     def holds(self, distance: tuple[Tensor, Tensor]) -> Tensor:
-        """distance <= eps, exactly, for a distance that is the exact sum of its two parts, the first its rounding.
+        """Return distance <= eps, exactly, for a distance given as its rounding and the exact rest.
 
-        Rounding keeps order, so only where both round to the same float64 do the rests decide.
+        Rounding is monotone, so the rests decide only where both round to the same float64.
         """
         near, rest = distance
         return (near < self.near) | ((near == self.near) & (rest <= self.rest))
@@ -109,7 +109,7 @@ def _difference(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Attacked:
-    """What an attack has made of a batch of images.
+    """The result of an attack on a batch of images.
 
     images: (B, C, H, W), inputs of the network within the ball and its domain: the image that fools it where there is
     one, else the strongest attempt; prediction: (B,) int64, their classes at p = inf; broken: (B,) bool: these are not
@@ -123,7 +123,7 @@ class Attacked:
 
     @staticmethod
     def of(network: Network, images: Tensor, x: Tensor, y: Tensor) -> "Attacked":
-        """Ask the network what it makes of attacked images; x, y: the originals and their labels."""
+        """Classify attacked images; x, y: the originals and their labels."""
         prediction = network.predict(images)
         return Attacked(images, prediction, prediction != y, size(images, x))
 
@@ -131,9 +131,9 @@ class Attacked:
 class Attack(ABC):
     """Searches the closed eps-ball within [0, 1] for images that the network gets wrong.
 
-    An attack implements `search`. Everything it claims is checked here: the images are clipped to the ball in exact
-    arithmetic and the network, in eval mode and at p = inf, is asked again. Images it gets wrong unperturbed are broken
-    as they are, with size 0, and are not searched. Same seed, same result for the same batch.
+    An attack implements `search`. Its results are checked here: images are clipped to the ball in exact arithmetic, and
+    the network, in eval mode and at p = inf, classifies them again. Misclassified images count as broken, with size 0,
+    and are not searched. The same seed gives the same result for the same batch.
     """
 
     name: str
@@ -144,7 +144,7 @@ class Attack(ABC):
         An exact network is attacked through the nearest one in floats. What is found there is moved to the nearest
         8-bit image of the ball and of the network's domain, and tested on the integers.
 
-        The network is left as it was: no gradients, no change of mode. ValueError for a network in training mode.
+        The network keeps its gradients and mode. Raises ValueError for a network in training mode.
         """
         several = not is_number(eps)
         if several and not isinstance(eps, Sequence):
@@ -166,11 +166,11 @@ class Attack(ABC):
 
     @abstractmethod
     def search(self, network: PixelNet, x: Tensor, y: Tensor, ball: Ball) -> Tensor:
-        """Images (B, C, H, W), each meant to be wrong; x are classified right, B >= 1. Called without gradients."""
+        """Return images (B, C, H, W) meant to be misclassified; x are correct, B >= 1. Called without gradients."""
 
 
 def check(network: Network, x: Tensor, y: Tensor) -> None:
-    """Raise for what cannot be attacked, with the reason."""
+    """Raise an error with the reason if the network or the images cannot be attacked."""
     if any(module.training for module in network.floats.modules()):
         raise ValueError("a network in training mode cannot be attacked: call .eval() first")
     check_plain(x, "x")
@@ -185,7 +185,7 @@ def check(network: Network, x: Tensor, y: Tensor) -> None:
 
 @contextmanager
 def frozen(network: PixelNet) -> Iterator[None]:
-    """No gradients for the weights meanwhile: those of the pixels alone are cheaper, and none is left behind."""
+    """Compute no gradients for the weights inside: those of the pixels alone are cheaper, and none is left behind."""
     learned = [parameter for parameter in network.parameters() if parameter.requires_grad]
     try:
         for parameter in learned:

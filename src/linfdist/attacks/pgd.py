@@ -13,8 +13,8 @@ class PGD(Attack):
     """PGD-20 of Section 7.1: `steps` times eps/4 along the sign of the gradient, each time back into the ball.
 
     The start is N(0, (eps/4)²) clipped to ±eps/2. The gradient is that of p = inf, which is sparse: this attack is weak
-    against dist nets, and is here for comparison with the paper. Every iterate counts, not only the last one: the
-    network sees them all anyway. All images start with the same noise, so that no result depends on the batch.
+    against dist nets, and is here for comparison with the paper. Every iterate counts, not only the last one, since the
+    network classifies them all anyway. All images start with the same noise, so that no result depends on the batch.
     """
 
     name = "pgd"

@@ -1,4 +1,4 @@
-"""How little it takes: the smallest perturbation that an attack finds, image by image."""
+"""The smallest perturbation that an attack finds for each image."""
 
 from fractions import Fraction
 
@@ -26,10 +26,10 @@ def smallest(
 ) -> Attacked:
     """Return the smallest successful perturbation found for each image, for a few images.
 
-    x (B, C, H, W): inputs of the network, y (B,); start: a first guess of their sizes; rounds: how often to attack, at
-    most, each time at several radii at once between the largest failure and the best success; attack: the first
-    stages of `Strong` unless given. Images that nothing broke come back with broken = False and the last attempt.
-    A success bounds the robust radius from above; a failure proves nothing.
+    x (B, C, H, W): inputs of the network, y (B,); start: a first guess of their sizes; rounds: the largest number of
+    attacks, each at several radii between the largest failure and the best success; attack: the first stages of
+    `Strong` unless given. Images that nothing broke come back with broken = False and the last attempt. A success
+    bounds the robust radius from above; a failure proves nothing.
     """
     guess = parse_eps(start, name="start")
     if not guess:
@@ -58,7 +58,7 @@ def smallest(
 
 
 class _Search:
-    """What is known of one image: its best success, if any, else the last attempt, and the radii that failed."""
+    """The state of one image: its best success, if any, else the last attempt, and the radii that failed."""
 
     def __init__(self, image: Tensor) -> None:
         self.image, self.broken, self.size = image, False, Fraction(1)
@@ -73,7 +73,7 @@ class _Search:
                 self.image = image
 
     def next(self) -> list[Fraction]:
-        """Return the radii to try next: [] if there is nothing to gain, or if all of [0, 1] was tried in vain."""
+        """Return the radii to try next: [] if nothing can be gained, or if all of [0, 1] was tried without success."""
         if not self.broken and max(self.failures) >= self.size:
             return []
         failed = max((radius for radius in self.failures if radius < self.size), default=self.size)
@@ -85,7 +85,7 @@ class _Search:
 
 @torch.no_grad()
 def _towards(network: PixelNet, x: Tensor, y: Tensor, found: Attacked) -> Attacked:
-    """Successes moved straight towards the original image, for as long as they stay successes."""
+    """Move successes straight towards the original image, for as long as they stay successes."""
     images, low, high = found.images, torch.zeros_like(found.size), torch.ones_like(found.size)
     for _ in range(HALVINGS):
         part = ((low + high) / 2).to(x.dtype)

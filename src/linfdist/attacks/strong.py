@@ -13,7 +13,7 @@ from .surrogate import gradient
 
 
 class Stage(NamedTuple):
-    """One descent of all images that are left.
+    """One descent, on all images that are not broken yet.
 
     p: of the gradient; steps; rank: which wrong class to lift, by its logit (0 is the runner-up), or None for the best
     at every step; corner: start at a random corner of the ball.
@@ -39,7 +39,7 @@ PERIOD, USEFUL = 4, 0.6  # every so many steps: the step is halved if fewer than
 
 
 class Strong(Attack):
-    """PGD first (so it breaks whatever that breaks), then the margin z_y - max z_j with surrogate gradients.
+    """PGD first (so it breaks whatever PGD breaks), then descent on the margin z_y - max z_j with surrogate gradients.
 
     After each stage it continues with the images that are not broken, and whose margin is below `reach` times what it
     was or still fell by 2 % of that in the stage. reach = 1 never gives up, and takes several times as long.
@@ -80,7 +80,7 @@ class Strong(Attack):
 
 
 def margins(logits: Tensor, y: Tensor, target: Tensor | None = None) -> Tensor:
-    """(B,): z_y minus the best other logit, or minus that of the classes `target` (B,)."""
+    """Return (B,): z_y minus the best other logit, or minus that of the classes `target` (B,)."""
     own = logits.gather(1, y[:, None])[:, 0]
     if target is not None:
         return own - logits.gather(1, target[:, None])[:, 0]
@@ -94,8 +94,8 @@ def _others(logits: Tensor, y: Tensor) -> Tensor:
 def descend(network: PixelNet, start: Tensor, y: Tensor, ball: Ball, stage: Stage) -> tuple[Tensor, Tensor, Tensor]:
     """Descend from `start` by sign steps with momentum, and return the images of the smallest margins.
 
-    The first step goes from side to side of the ball. The steps become half as long whenever few of the last ones
-    helped against an image, which then goes back to its best (much as APGD does).
+    The first step is as long as the ball is wide. Whenever few of the last steps reduced an image's margin, its step
+    length is halved and it returns to its best point (much as in APGD).
 
     -> the images (B, C, H, W) of the smallest margins, where those are wrong (B,), and these margins (B,).
     """
@@ -121,7 +121,7 @@ def descend(network: PixelNet, start: Tensor, y: Tensor, ball: Ball, stage: Stag
 
 
 def _choose(which: Tensor, one: Tensor, other: Tensor) -> Tensor:
-    """`one` for the images where `which` (B,), else `other`."""
+    """Return `one` for the images where `which` (B,), else `other`."""
     return torch.where(which[:, None, None, None], one, other)
 
 

@@ -1,4 +1,4 @@
-"""How fast the engine is on this machine, beside what torch offers: `linfdist bench`, from Python."""
+"""Benchmark the engine on this machine against what torch offers: `linfdist bench`, from Python."""
 
 from ..machine import Machine, describe_machine
 from .report import Growth, Quartiles, RaceRow, Report

@@ -37,7 +37,7 @@ class Contender:
 
 
 class Race:
-    """Every repetition draws fresh inputs and runs each contender once; another one starts each time."""
+    """Every repetition draws fresh inputs and runs each contender once, starting with another one each time."""
 
     def __init__(self, draw: Callable[[], Inputs], contenders: Mapping[str, Contender]) -> None:
         self.contenders = dict(contenders)
@@ -47,7 +47,7 @@ class Race:
         self._draw = draw
 
     def warm_up(self) -> None:
-        """Run each contender once, unmeasured; those that differ only in their threads once for all."""
+        """Run each contender once, unmeasured; contenders that differ only in threads share one run."""
         inputs = self._draw()
         most = max(contender.threads for contender in self.contenders.values())
         for contender in self.contenders.values():
@@ -71,9 +71,10 @@ class Race:
 
 
 def take_turns(races: list[Race], seconds: float, most: int, report: Callable[[float], None]) -> None:
-    """Repeat all races in turn, so that a busy minute of the machine harms each a little and none much.
+    """Repeat all races in turn, so that a busy minute of the machine affects all of them a little.
 
-    Each race runs at least once and at most `most` times; none starts that would end after `seconds` from now.
+    Each race runs at least once and at most `most` times. No repetition starts that would end more than `seconds` from
+    now.
     """
     start = time.perf_counter()
     deadline = start + seconds
@@ -91,7 +92,7 @@ def take_turns(races: list[Race], seconds: float, most: int, report: Callable[[f
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """No garbage collection inside; torch's number of threads is put back afterwards."""
+    """Disable garbage collection; restore torch's number of threads afterwards."""
     threads, collecting = torch.get_num_threads(), gc.isenabled()
     gc.collect()
     gc.disable()
@@ -136,7 +137,7 @@ class Linear:
         )
 
     def part_of(self, inputs: Inputs) -> Inputs:
-        """Cut this problem's share out of the inputs of a larger problem."""
+        """Cut this problem's inputs out of those of a larger problem."""
         return Inputs(
             inputs.x[: self.batch, : self.inputs].contiguous(),
             inputs.w[: self.outputs, : self.inputs].contiguous(),
@@ -197,7 +198,7 @@ def cdist(p: float) -> Operation:
 
 
 def broadcast(p: float) -> Operation:
-    """Return the formula as one would write it, by broadcasting."""
+    """Compute the formula in the obvious way, by broadcasting."""
 
     def formula(x: Tensor, w: Tensor) -> Tensor:
         terms = (x[:, None] - w).abs()  # (B, O, I)

@@ -1,4 +1,4 @@
-"""What a run of the benchmark found: its JSON file, and its tables for the terminal."""
+"""Results of a benchmark: their JSON file, and their tables for the terminal."""
 
 import dataclasses
 import json
@@ -49,7 +49,7 @@ class Quartiles:
 
 @dataclass(frozen=True)
 class Target:
-    """What a ratio must reach (`floor`) and should reach (`goal`); which way is better follows from the two."""
+    """What a ratio must reach (`floor`) and should reach (`goal`); larger is better if goal > floor."""
 
     floor: float
     goal: float
@@ -147,7 +147,7 @@ def _row(content: dict[str, Any]) -> RaceRow:
 
 
 def _rounded(content: Any) -> Any:
-    """Five significant digits: more would be noise."""
+    """Round to five significant digits: more would be noise."""
     if isinstance(content, dict):
         return {key: _rounded(value) for key, value in content.items()}
     if isinstance(content, list | tuple):
@@ -228,7 +228,7 @@ def _table(title: str) -> Table:
 
 
 def pairs(rows: list[RaceRow]) -> list[dict[str, RaceRow]]:
-    """Put the rows together that differ only in their data."""
+    """Pair the rows that differ only in their data."""
     pairs: dict[tuple[str, str, str], dict[str, RaceRow]] = {}
     for row in rows:
         pairs.setdefault((row.operation, row.p, row.rival), {})[row.data] = row

@@ -48,7 +48,7 @@ Progress = Callable[[str, float], None]
 
 @dataclass(frozen=True)
 class BenchSettings:
-    """What to measure, and for how long: `seconds` is for the repetitions, `most` bounds their number."""
+    """What to measure, and for how long: `seconds` limits the repetitions' time, `most` their number."""
 
     threads: int = 2
     seconds: float = 130.0
@@ -63,7 +63,7 @@ class BenchSettings:
 
     @staticmethod
     def quick(threads: int) -> "BenchSettings":
-        """Half a minute: fewer repetitions, and smaller batches where a comparison per element needs no more."""
+        """Make settings for half a minute: fewer repetitions, smaller batches where comparisons are per element."""
         smaller = dataclasses.replace(CONVOLUTION, batch=4)
         return BenchSettings(threads, seconds=14.0, convolution=smaller, slow_batch=32)
 

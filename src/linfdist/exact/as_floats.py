@@ -1,4 +1,4 @@
-"""An exact network in floating point: for attacks, which need gradients. What they find is tested on the integers."""
+"""An exact network in floating point, for attacks, which need gradients. Their results are tested on the integers."""
 
 import math
 
@@ -30,7 +30,7 @@ NARROWEST = 2.0**-19  # of a float `Clip`
 def as_floats(network: FrozenNet) -> Composed:
     """Return the float32 network on the 0–1 intensity scale that is nearest to an exact one; in eval mode.
 
-    Its logits are those of the exact network over 255 · steps (with a head: the same), up to the rounding of float32.
+    Its logits are those of the exact network divided by 255 · steps (with a head: the same), up to float32's rounding.
     """
     stem, units = network.stem, LEVELS * float(network.stem.steps)
     layers: list[LipschitzModule] = [] if stem.crop is None else [CenterCrop(stem.crop)]

@@ -1,4 +1,4 @@
-"""Intervals through integer dist layers, and leaving out what can never matter. All is int64: nothing overflows."""
+"""Intervals through integer dist layers, and lossless pruning. All numbers are int64, so nothing overflows."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ def near_far(low: Tensor, high: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]
 
 
 def rows(weight: Tensor) -> Iterator[slice]:
-    """Slices of the neurons, so that memory stays bounded on wide layers."""
+    """Yield slices of the neurons, so that memory stays bounded on wide layers."""
     step = max(1, _CHUNK // max(1, weight.shape[1]))
     return (slice(start, start + step) for start in range(0, weight.shape[0], step))
 
@@ -43,8 +43,8 @@ def largest(low: Tensor, high: Tensor, weight: Tensor, mask: Tensor, bias: Tenso
     It covers inputs, kept weights, x - w, |x - w|, the bias and the output. A type that holds it can evaluate the layer
     without overflow.
 
-    Entries that are left out do not count: in the dense form the middle of their input's range stands for them, and
-    its differences are no larger than the inputs.
+    Entries outside the mask do not count: in the dense form the middle of their input's range replaces them, and its
+    differences are no larger than the inputs.
     """
     size = [low.abs().max(), high.abs().max(), bias.abs().max()]
     for part in rows(weight):
@@ -68,7 +68,7 @@ class Entries:
 
 
 def winners(low: Tensor, high: Tensor, weight: Tensor) -> Tensor:
-    """Which entries can be the maximum of their neuron for some low <= x <= high: (O, I) bool.
+    """Mark the entries that can be the maximum of their neuron for some low <= x <= high: (O, I) bool.
 
     An entry whose largest |x - w| does not exceed the largest of all smallest |x - w| never beats the entry that
     attains the latter. That one stays, and with it every maximum.
@@ -86,7 +86,7 @@ def prune(weights: Sequence[tuple[Tensor, Tensor]], low: Tensor, high: Tensor) -
 
     Forwards: entries that cannot win are dropped, with the reachable range of every neuron as the domain of the next
     layer, and inputs that are constant are replaced by one of them. Then backwards: neurons that no later entry looks
-    at are removed. One sweep each is all: a neuron that is gone had no part in any range that is still needed.
+    at are removed. One sweep each way is enough: a removed neuron had no part in any range that is still needed.
     """
     layers: list[Entries] = []
     for number, (weight, bias) in enumerate(weights):
@@ -102,7 +102,7 @@ def prune(weights: Sequence[tuple[Tensor, Tensor]], low: Tensor, high: Tensor) -
 
 
 def _one_constant(layer: Entries, low: Tensor, high: Tensor) -> Entries:
-    """Let the first constant input stand for all: |c - w| is any other constant with the right weight.
+    """Replace all constant inputs by the first: with the right weight, |c - w| equals any other constant.
 
     A neuron keeps at most one constant entry: a second one cannot exceed the floor that the larger of both sets.
     """

@@ -1,4 +1,4 @@
-"""What an exact network proves about images, nothing rounded before the head; certificates as data and in files."""
+"""Certificates of exact networks, without rounding before the head, as data and in files."""
 
 import math
 import os
@@ -89,7 +89,7 @@ class Undecided(LinfdistError, ValueError):
 def certificates(network: FrozenNet, images: Tensor, method: str = "box") -> list[ExactCertificate]:
     """Return one certificate for each of the images uint8 (B, C, H, W), all of them in the network's domain.
 
-    `Undecided` where a network with a head has no certain class.
+    Raises `Undecided` if a network with a head has no certain class for an image.
     """
     _check_method(network, method)
     logits = network(images)
@@ -135,8 +135,8 @@ class ExactProver:
     """The proofs of an exact network, for `linfdist.certify`.
 
     They are about all images of the network's domain in the closed ball, those between the 8-bit levels included. Radii
-    are on the 0–1 intensity scale, rounded down to float64. Boxes know whole levels only, so a radius may be one level
-    less than the one that `certified` speaks of, but never below eps where that is certified.
+    are on the 0–1 intensity scale, rounded down to float64. Boxes prove whole levels only, so a radius may be up to one
+    level less than what `certified` proves, but never below eps where that is certified.
     """
 
     def __init__(self, network: FrozenNet, method: str) -> None:
@@ -157,7 +157,7 @@ class ExactProver:
         return prediction, radius, None if eps is None else certified, None if self.network.head is not None else margin
 
     def _prove(self, x: Tensor, eps: Fraction | None, radii: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Prove it of a few images; certified means nothing if there is no eps, nor the margin if there is a head."""
+        """Prove it for a few images; ignore certified if there is no eps, and the margin if there is a head."""
         network, logits = self.network, self.network(x)
         prediction = logits.argmax(1)
         certified, radius = torch.zeros_like(prediction, dtype=torch.bool), torch.zeros(len(x), dtype=torch.float64)
@@ -181,21 +181,21 @@ class ExactProver:
 
 
 def _open(gap: int, steps: int) -> float:
-    """Return a float radius just below gap / (2 steps) levels, where the margin ends; 1 at most.
+    """Return a float radius just below gap / (2 steps) levels, where the margin's proof ends; at most 1.
 
-    It is below the rounded size of an attack of that many levels, too, which may succeed.
+    It is also below the rounded size of an attack of that many levels, which may succeed.
     """
     return min(1.0, max(0.0, math.nextafter(round_down(Fraction(gap, 255 * 2 * steps)), 0.0)))
 
 
 def gaps(logits: Tensor) -> Tensor:
-    """Best minus second-best logit, (B,) int64: both are integers, so this is exact."""
+    """Return best minus second-best logit, (B,) int64: both are integers, so this is exact."""
     best = logits.long().topk(2, dim=1).values
     return best[:, 0] - best[:, 1]
 
 
 def margin_levels(gap: Tensor, steps: int) -> Tensor:
-    """Count the levels that the margin proves: the largest whole n with 2 n steps < gap, 0 if there is none: (B,)."""
+    """Count the levels that the margin proves, (B,): the largest whole n >= 0 with 2 n steps < gap, or 0."""
     return (gap - 1).clamp_min(0).div(2 * steps, rounding_mode="floor").clamp_max(255)
 
 
@@ -208,14 +208,14 @@ def certified_at(network: FrozenNet, logits: Tensor, eps: Fraction) -> Tensor:
 
 
 def box_certified_at(network: FrozenNet, images: Tensor, predictions: Tensor, eps: Fraction) -> Tensor:
-    """Where intervals prove the class on the closed eps-ball (pixels of [0, 1]), real images included: (B,) bool."""
+    """Return where intervals prove the class on the closed eps-ball of real images (pixels of [0, 1]): (B,) bool."""
     network.check_images(images)
     spread = (eps * 255 * 2**network.k * PARTS).__ceil__()
     return _holds(network, images, predictions, torch.full_like(predictions, spread))
 
 
 def box_levels(network: FrozenNet, images: Tensor, predictions: Tensor, proved: Tensor) -> Tensor:
-    """Find the largest level each image is proved for, by bisection from what is proved already.
+    """Find the largest level that intervals prove for each image, by bisection from what is already proved.
 
     A smaller ball lies inside a larger one, and so do its intervals; in the head up to rounding, but what is returned
     was proved itself.
@@ -229,12 +229,12 @@ def box_levels(network: FrozenNet, images: Tensor, predictions: Tensor, proved: 
 
 
 def box_holds(network: FrozenNet, images: Tensor, predictions: Tensor, levels: Tensor) -> Tensor:
-    """Whether intervals prove that no image of the domain within `levels` (B,) has another class: (B,) bool."""
+    """Return whether intervals prove that no image of the domain within `levels` (B,) has another class: (B,) bool."""
     return _holds(network, images, predictions, (levels << network.k) * PARTS)
 
 
 def _holds(network: FrozenNet, images: Tensor, predictions: Tensor, spread: Tensor) -> Tensor:
-    """Do the same as `box_holds` within `spread` (B,), in parts of the pixels' grid.
+    """Do the same as `box_holds` for a radius `spread` (B,), in parts of the pixels' grid.
 
     The float kernels do the work: all values are whole numbers that the float type holds, so every operation is exact.
     """
@@ -263,7 +263,7 @@ def _float_type(network: FrozenNet) -> torch.dtype:
 def certificates_of_files(
     network: FrozenNet, paths: Sequence[str | os.PathLike[str]], method: str = "box"
 ) -> tuple[list[ExactCertificate], Refused]:
-    """Certify image files; return their certificates, and the files that are refused: without a certain class, too."""
+    """Certify image files; return their certificates, and the files that are refused or have no certain class."""
     taken, images, refused = read_for(network, paths)
     while images is not None and len(taken):
         try:

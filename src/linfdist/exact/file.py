@@ -35,9 +35,9 @@ _ORDER = re.compile("(crop )?(clip )?(pool )?(dist )+(sum |head )?")
 
 
 def save(network: FrozenNet, path: str | Path) -> None:
-    """Write the network, atomically. Entries that were pruned cost a bit each, kept ones a bit and their weight.
+    """Write the network atomically. A pruned entry costs one bit, a kept one a bit and its weight.
 
-    ValueError for a network that `load` would refuse because of its size, or because of its facts.
+    Raises ValueError for a network that `load` would refuse because of its size or its facts.
     """
     header, tensors = contents(network)
     header["sha256"] = digest(header, tensors)
@@ -60,7 +60,7 @@ def load(path: str | Path) -> FrozenNet:
 
 
 def parse(content: bytes, path: Path) -> FrozenNet:
-    """Build the network of a file's content, which was read from `path`: see `load`."""
+    """Build the network from the content of the file at `path`: see `load`."""
     try:
         header = _header(content)
     except (ValueError, RecursionError) as error:
@@ -111,7 +111,7 @@ def _stages(stem: Stem, layers: list[dict[str, int]], count: int, head: bool) ->
 
 
 def digest(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
-    """Hash everything by sha256: the header as JSON with sorted keys, then what each tensor is, and its bytes."""
+    """Hash everything by sha256: the header as JSON with sorted keys, then each tensor's description and bytes."""
     total = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
     for name in sorted(tensors):
         tensor = tensors[name].contiguous()
@@ -153,8 +153,7 @@ def _header(content: bytes) -> dict[str, Any]:
 def _json(text: Any, longest: int, separators: tuple[str, str] | None) -> dict[str, Any]:
     """Parse a JSON object, and refuse it unless it is written as json.dumps would write it.
 
-    No key can then be there twice, no number in a second form, and whoever hashes it can take strings and numbers as
-    they are.
+    So no key appears twice, no number has a second form, and strings and numbers can be hashed as they stand.
     """
     if not isinstance(text, str) or len(text) > longest:
         raise ValueError(f"its JSON header must be a text of at most {longest} characters")
@@ -166,7 +165,7 @@ def _json(text: Any, longest: int, separators: tuple[str, str] | None) -> dict[s
 
 
 def _check(header: Mapping[str, Any]) -> None:
-    """ValueError unless every entry is of the type, and in the range, that the format allows."""
+    """Raise ValueError unless every entry has the type and the range that the format allows."""
     form = header.get("format")
     if form not in FORMATS:
         raise ValueError(
@@ -223,7 +222,7 @@ def _check_stages(stages: Any, k: int, shape: list[int]) -> None:
 
 
 def _stem(stages: list[dict[str, Any]], k: int) -> Stem:
-    """Build what comes before the layers; ValueError for numbers that do not belong together."""
+    """Build the stem; raise ValueError for inconsistent numbers."""
     own = {stage["kind"]: stage for stage in stages}
     clip = (own["clip"]["low"], own["clip"]["high"]) if "clip" in own else None
     pool = Pool(tuple(own["pool"]["sizes"]), own["pool"]["steps"]) if "pool" in own else None
@@ -239,7 +238,7 @@ def _count(value: Any) -> bool:
 
 
 def _deeper(value: Any, levels: int) -> bool:
-    """Whether more than this many objects and lists are inside each other."""
+    """Return whether objects and lists are nested deeper than this."""
     if not isinstance(value, dict | list):
         return False
     return levels == 0 or any(
@@ -248,7 +247,7 @@ def _deeper(value: Any, levels: int) -> bool:
 
 
 def _parse(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> FrozenNet:
-    """Build the network again; ranges are computed afresh, so that no file can make an integer overflow."""
+    """Build the network; ranges are computed again, so that no file can make an integer overflow."""
     shape, form = tuple(header["shape"]), header["format"]
     if form == STAGES_FORMAT:
         stages = header["stages"]

@@ -1,4 +1,4 @@
-"""From a trained head to one that takes whole grid units."""
+"""Convert a trained head to one that takes whole grid units."""
 
 import math
 from fractions import Fraction
@@ -17,7 +17,7 @@ TWO = 2.001  # no two values of tanh, as executed, are further apart
 def fold_head(head: Readout, scale: float, shift: Tensor) -> FrozenHead:
     """Fold scale and shift into the head, which then takes n instead of n / scale + shift.
 
-    n (B, F), scale a number that float64 holds, shift (F,) float64. TypeError for readouts other than a `Head`.
+    n (B, F), scale a number that float64 holds, shift (F,) float64. Raises TypeError for readouts other than a `Head`.
     """
     w1, b1, w2, b2 = _weights(head)
     return FrozenHead(w1 / scale, b1 + w1 @ shift, w2, b2)
@@ -27,11 +27,11 @@ def fold_head(head: Readout, scale: float, shift: Tensor) -> FrozenHead:
 def head_distance(
     head: Readout, frozen: FrozenHead, scale: float, shift: Tensor, reach: tuple[Tensor, Tensor], moved: Fraction
 ) -> float:
-    """How far a logit of `frozen`, as executed, can be from that of the float32 head, as executed; rounded up.
+    """Bound the distance of a logit of `frozen` from that of the float32 head, both as executed; rounded up.
 
     reach: the least and the largest features n, (F,) int64 each; moved: how far n / scale + shift can be from the float
-    network's features. The hidden layer then differs by moved Σ|w1|, by the roundings of both heads, and by those of
-    `fold_head`; tanh does not amplify that; and the output by Σ|w2| times it, and the roundings of both.
+    network's features. The hidden layers then differ by moved Σ|w1|, plus the roundings of both heads and of
+    `fold_head`. tanh does not amplify that. The outputs differ by Σ|w2| times it, plus the roundings of both heads.
     """
     w1, b1, w2, _ = (tensor.abs() for tensor in _weights(head))
     apart = float(moved) * (1 + 2.0**-50)

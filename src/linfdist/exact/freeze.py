@@ -1,4 +1,4 @@
-"""From a trained network to integers, and what that did to its accuracy."""
+"""Convert a trained network to integers, and measure what that does to its accuracy."""
 
 import math
 from collections.abc import Mapping
@@ -44,14 +44,14 @@ def freeze(
     all of them whole numbers: 64 for blocks of 2, 4 and 8. The neurons of a class are added up, which is exact. A head
     stays as it is, in float64, with the grid's unit and the last shift in its own first layer: see `FrozenHead`.
 
-    k: None takes the finest grid of 64 to 4 steps a level for which int16 provably holds every value that can occur,
-    else one of 16 with int32 where needed, or as near to that as the blocks allow; a given k takes int32 where needed.
-    domain: two uint8 images (C, H, W), the least and the largest value of each pixel; None means every image.
+    k: None takes the finest grid of 64 to 4 steps a level for which int16 provably holds every value; if there is none,
+    a grid of 16 steps (or as near to that as the blocks allow), with int32 where needed. A given k takes int32 where
+    needed. domain: two uint8 images (C, H, W), the least and the largest value of each pixel; None means every image.
     facts: plain JSON that is kept in the file.
 
-    `facts` of the result gets `distance`: no logit of `network`, times its std, is further (in pixels) from this
-    network's, in pixels, for any image of the domain; with a head, no logit is further from that of `network`, both as
-    executed. TypeError for networks with layers that have no integer form, such as convolutions.
+    `facts["distance"]` of the result bounds, for all images of the domain, how far a logit of `network` times its std
+    is from this network's, in pixels; with a head, how far the logits of both are apart as executed. Raises TypeError
+    for networks with layers that have no integer form, such as convolutions.
     """
     _check(network)
     lower, upper = _domain(domain, network.shape)
@@ -99,7 +99,7 @@ def _at(network: PixelNet, folded: Folded, stem: Stem, domain: Domain, facts: Ma
 
 
 def _stem(folded: Folded, k: int) -> Stem:
-    """Build what comes before the dist layers, with pixels on the grid of 2^k steps a level."""
+    """Build the stem, with pixels on the grid of 2^k steps a level."""
     clip = None if folded.clip is None else _whole_clip(folded.clip, k)[0]
     return Stem(k, folded.crop, clip, Pool.of(folded.pool) if folded.pool else None)
 
@@ -108,8 +108,9 @@ def _stem(folded: Folded, k: int) -> Stem:
 def to_grid(network: PixelNet, stem: Stem) -> tuple[list[tuple[Tensor, Tensor]], Fraction]:
     """Round weights (O, I) and biases (O,) to whole units of the stem's grid, int64.
 
-    Returns them, and how far rounding, also that of the stem's clipping, can move an output, or the mean of the outputs
-    of a class, in such units. Biases are 0, except those of the last layer where it gives the logits.
+    Returns them, and a bound in such units of how far rounding, that of the stem's clipping included, can move an
+    output or the mean of the outputs of a class. Biases are 0, except those of the last layer where it gives the
+    logits.
     """
     return _to_grid(network, fold_network(network, network.readout.lipschitz is not None), stem)
 
@@ -130,7 +131,7 @@ def _to_grid(network: PixelNet, folded: Folded, stem: Stem) -> tuple[list[tuple[
 
 
 def _whole_clip(clip: tuple[float, float], k: int) -> tuple[tuple[int, int], Fraction]:
-    """Round the ends of clipped pixels to whole steps; return also how far they move: a pixel moves by no more."""
+    """Round the ends of clipped pixels to whole steps; also return a bound of how far a pixel moves."""
     exact = [Fraction(end) * LEVELS * 2**k for end in clip]
     low, high = (min(round(end), LEVELS << k) for end in exact)
     return (low, high), max(abs(low - exact[0]), abs(high - exact[1])) + Fraction(2) ** -40
@@ -139,8 +140,8 @@ def _whole_clip(clip: tuple[float, float], k: int) -> tuple[tuple[int, int], Fra
 def _whole(values: Tensor, units: int, size: float) -> tuple[Tensor, Fraction]:
     """Round values in pixels to whole units; return also a bound of |result - exact value|, in units.
 
-    values: float64 and made of at most three terms, of which one is at most `size`. The bound covers what was rounded
-    away, and what float64 cannot see.
+    values: float64, sums of at most three terms, one of them at most `size`. The bound covers what was rounded away,
+    and the rounding of float64.
     """
     scaled = values * units
     largest = float(scaled.abs().max())
@@ -152,7 +153,7 @@ def _whole(values: Tensor, units: int, size: float) -> tuple[Tensor, Fraction]:
 
 
 def _distance(network: PixelNet, std: float, units: int, moved: Fraction) -> Fraction:
-    """Bound how far a logit, in pixels, can be from the float32 network's as executed, times std.
+    """Bound the distance of a logit, in pixels, from the float32 network's as executed, times std.
 
     If there is a head, the bound is that of a feature instead. The layers are 1-Lipschitz, so the roundings of all
     layers add up and are not amplified. The float network adds its own rounding, and that of the pixel n/255 as a
@@ -191,7 +192,7 @@ BATCH = 1000
 
 @dataclass(frozen=True)
 class Comparison:
-    """How many of n images are right (clean), and also proved at eps (certified): float, then exact.
+    """How many of n images are correct (clean), and also certified at eps: float network, then exact network.
 
     By `method`: the margin, or boxes where there is a head. The float network's boxes take the better of IBP and CROWN
     through the head, the frozen one's IBP alone.
@@ -204,7 +205,7 @@ class Comparison:
 
 
 def compare(network: PixelNet, frozen: FrozenNet, images: Tensor, labels: Tensor, eps: Eps) -> Comparison:
-    """Both networks on images uint8 (N, C, H, W). Both proofs are about the closed eps-ball of real images."""
+    """Evaluate both networks on images uint8 (N, C, H, W). Both proofs are about the closed eps-ball of real images."""
     if not len(images):
         raise ValueError("there are no images to compare the networks on")
     radius = parse_eps(eps)
@@ -230,7 +231,7 @@ def compare(network: PixelNet, frozen: FrozenNet, images: Tensor, labels: Tensor
 def with_accuracy(
     frozen: FrozenNet, network: PixelNet, test: Dataset, eps: Eps, limit: int | None = None
 ) -> tuple[FrozenNet, Comparison]:
-    """Compare a frozen network with the one it was made from on (the first `limit`) test images; its facts keep it."""
+    """Compare a frozen network with its original on the (first `limit`) test images; store the result in its facts."""
     part = slice(0, limit)
     compared = compare(network, frozen, test.images[part], test.labels[part], eps)
     measured = {

@@ -13,12 +13,12 @@ CAUTION = 2  # times the slack that the twin demands, which sums in another orde
 
 
 def lost(size: Tensor, terms: int) -> Tensor:
-    """Bound what a sum of `terms` products and a bias can lose in float64; `size`: the sum of its terms' magnitudes.
+    """Bound the error of a sum of `terms` products and a bias in float64; `size`: the sum of its terms' magnitudes.
 
     The bound holds in any order, with or without FMA, denormals flushed or not.
 
-    Executed once it loses (terms + 2) 2^-53 of `size`, and bounds that are computed of it twice that: (3 terms + 10)
-    2^-53 in all. This is 8 (terms + 16) 2^-53. A product that underflows loses 2^-1022 times the other factor.
+    Its execution loses (terms + 2) 2^-53 of `size`, and computing bounds of it twice that: (3 terms + 10) 2^-53 in all.
+    The result is 8 (terms + 16) 2^-53 of `size`. A product that underflows loses 2^-1022 times the other factor.
     """
     return (terms + 16) * (ROUNDING * size + UNDERFLOW)
 
@@ -27,7 +27,8 @@ def lost(size: Tensor, terms: int) -> Tensor:
 class FrozenHead:
     """z = w2 tanh(w1 n + b1) + b2 of features n, whole numbers in grid units, which float64 holds exactly.
 
-    w1 (H, F), b1 (H,), w2 (classes, H), b2 (classes,), all float64. ValueError for what is not finite or above 1e100.
+    w1 (H, F), b1 (H,), w2 (classes, H), b2 (classes,), all float64. Raises ValueError for values that are not finite or
+    above 1e100.
     """
 
     w1: Tensor
@@ -54,25 +55,25 @@ class FrozenHead:
         return {"w1": self.w1, "b1": self.b1, "w2": self.w2, "b2": self.b2}
 
     def __call__(self, n: Tensor) -> Tensor:
-        """Integers (B, F) -> logits (B, classes) float64. Their last bits depend on the order of summation."""
+        """Map integers (B, F) to logits (B, classes) float64, whose last bits depend on the order of summation."""
         return (n.double() @ self.w1.T + self.b1).tanh() @ self.w2.T + self.b2
 
     def hidden_slack(self, furthest: Tensor) -> Tensor:
-        """Bounds how far w1 n + b1 as executed is from the exact one, for |n| <= furthest: (..., F) -> (..., H)."""
+        """Bound the distance of w1 n + b1 as executed from the exact one, for |n| <= furthest: (..., F) -> (..., H)."""
         return lost(furthest @ self.w1.abs().T + self.b1.abs(), self.w1.shape[1])
 
     def output_slack(self) -> Tensor:
-        """Bounds how far w2 t + b2 as executed is from the exact one, for any t that a tanh gives: (classes,)."""
+        """Bound the distance of w2 t + b2 as executed from the exact one, for any t that a tanh gives: (classes,)."""
         return lost(self.w2.abs().sum(1) + self.b2.abs(), self.w2.shape[1])
 
     def error(self, n: Tensor) -> Tensor:
-        """Bounds how far the logits of (B, F), executed anyhow, are from those in exact arithmetic: (B, classes)."""
+        """Bound the distance of the logits of (B, F), executed in any order, from the exact ones: (B, classes)."""
         return (self.hidden_slack(n.abs().double()) + TANH) @ self.w2.abs().T + self.output_slack()
 
     def proves(self, low: Tensor, high: Tensor, best: Tensor) -> Tensor:
         """Return where class best[k] has the largest logit, without a tie, for all low <= n <= high: (B,) bool.
 
-        low, high: (B, F), of the features n. The proof holds for the head executed anyhow. It takes intervals, with the
+        low, high: (B, F), of the features n. The proof holds for every order of execution. It uses intervals, with the
         last layer merged with the difference of two classes.
         """
         slack = CAUTION * self.hidden_slack(torch.maximum(low.abs(), high.abs()))

@@ -52,7 +52,7 @@ class FrozenLayer:
 
     @classmethod
     def fitting(cls, weight: Tensor, mask: Tensor, bias: Tensor, low: Tensor, high: Tensor) -> "FrozenLayer":
-        """In int16 if that provably holds every value, else in int32; all arguments are int64, the mask is bool."""
+        """Build the layer in int16 if that provably holds every value, else in int32; inputs are int64."""
         size = largest(low, high, weight, mask, bias)
         if size > INT32:
             raise ValueError(f"values of a layer reach {size} grid units, which 32 bits cannot hold: take a smaller k")
@@ -88,11 +88,11 @@ class FrozenLayer:
         return kernels.one_sided(start, index, weight, self.low, self.high)
 
     def floored(self, dtype: torch.dtype) -> kernels.Sides:
-        """Return the sides for inputs and outputs less their lowest values, in a type that holds the inputs' range.
+        """Return the sides for inputs and outputs minus their lowest values, in a type that holds the inputs' range.
 
-        An output is its floor, the least it can be, and what goes beyond it: the largest of x - (w + floor) and
-        (w - floor) - x, or 0. It varies by no more than the inputs do: so if a type holds these, it holds that, and
-        each w ± floor less the input's lowest value, or its side could never win.
+        An output is its floor, the least it can be, plus an excess: the largest of x - (w + floor) and (w - floor) - x,
+        or 0. The excess varies by no more than the inputs do, so a type that holds the inputs' range holds it too. The
+        type also holds each w ± floor minus the input's lowest value, since otherwise that side could never win.
         """
         neuron, start, middle, inputs, weight = self.sides
         floor = (self.range[0] - self.bias)[neuron.long()].repeat_interleave(start.diff())  # (K,)
@@ -103,7 +103,7 @@ class FrozenLayer:
         return kernels.Sides(neuron, start, middle, inputs, shifted.to(dtype))
 
     def __call__(self, x: Tensor) -> Tensor:
-        """(I, B) -> (O, B), feature-major, in the layer's own integer type. For one image dense is the faster form."""
+        """Map (I, B) to (O, B), feature-major, in the layer's integer type. For one image dense is faster."""
         x = x.to(self.weight.dtype)
         if x.shape[1] == 1 or len(self.sides.weight) > SIDED_BELOW * self.weight.numel():
             return kernels.dense(x, self.weight, self.bias)
@@ -115,12 +115,12 @@ class FrozenNet(Network):
     """A network in integers, from 8-bit pixels to logits, or to the features of a head.
 
     shape: (C, H, W) of its images; stem: from pixels to the inputs of the first layer; lower, upper: uint8 (C, H, W),
-    the range of each pixel (its domain); layers: see `FrozenLayer`; facts: plain JSON about its making; head: what the
-    outputs of the last layer, its features, go through, or None. Then the logits are these outputs, negated, summed
+    the range of each pixel (its domain); layers: see `FrozenLayer`; facts: plain JSON about how it was made; head: what
+    the outputs of the last layer, its features, go through, or None. Then the logits are these outputs, negated, summed
     over the `count` neurons of each class if there are several.
 
     One level (1/255) of a pixel moves no input by more than `stem.steps`, hence no output of a layer, and no logit of a
-    network without a head by more than `steps`: that many times the mean of its neurons is in units of the grid.
+    network without a head by more than `steps`: `steps` times the mean of a class's neurons is in units of the grid.
     """
 
     shape: tuple[int, int, int]
@@ -154,7 +154,7 @@ class FrozenNet(Network):
         return f"FrozenNet(shape={self.shape}, k={self.k}, layers={layers}, sha256={self.sha256[:12]}…)"
 
     def __post_init__(self) -> None:
-        """Pruning and the absence of overflow hold for the ranges of the layers: they must be those of the domain."""
+        """Check that the layers' ranges are those of the domain: pruning and the absence of overflow rest on them."""
         if self.classes < 2:
             raise ValueError("a network with one class has no margin: nothing could be certified")
         low, high = (self.stem(bound[None])[0].long() for bound in (self.lower, self.upper))
@@ -240,7 +240,7 @@ class FrozenNet(Network):
         return -x.T.to(torch.int32).contiguous()
 
     def _many(self, images: Tensor, chain: kernels.Chain) -> Tensor:
-        """Through all layers at once; what is computed from floors gets them back at the end."""
+        """Run all layers at once; floors that were subtracted are added again at the end."""
         floored = self._floored is not None
         if self.stem.clip is None and self.stem.pool is None:  # the kernel takes pixels, and multiplies them by 2^k
             above = images - self.lower if floored and not self.whole_cube else images
@@ -252,9 +252,9 @@ class FrozenNet(Network):
 
     @cached_property
     def _chain(self) -> kernels.Chain | None:
-        """Join all layers into one, in the narrowest type that does; None where dense layers are faster.
+        """Join all layers into one, in the narrowest sufficient type; None where dense layers are faster.
 
-        This is the fastest way for more than one image, unless so much is left of the weights that dense layers win.
+        This is the fastest way for more than one image, unless so many weights are left that dense layers win.
         """
         narrow = self._floored
         layers = [
@@ -268,9 +268,9 @@ class FrozenNet(Network):
 
     @cached_property
     def _floored(self) -> torch.dtype | None:
-        """Return the type that holds all values less their floors; None unless it is narrower than a layer's weights.
+        """Return the type that holds all values minus their floors; None unless it is narrower than a layer's weights.
 
-        What the inputs of the first layer vary by decides: ranges do not grow from layer to layer.
+        The range of the first layer's inputs decides, because ranges do not grow from layer to layer.
         """
         span = int((self.layers[0].high - self.layers[0].low).max())
         if span <= BYTE:
@@ -290,7 +290,7 @@ class FrozenNet(Network):
         return self(x).argmax(1)
 
     def prover(self, method: str) -> Proves:
-        """Return what proves by integers, about all images of the domain, those between the 8-bit levels included."""
+        """Return the prover by integers, for all images of the domain, those between the 8-bit levels included."""
         from .certificate import ExactProver
 
         return ExactProver(self, method)
@@ -330,6 +330,6 @@ class FrozenNet(Network):
 
 
 def image_sha256(image: Tensor) -> str:
-    """Of an image uint8 (C, H, W): its shape, as in "1,28,28:", then its pixels."""
+    """Hash an image uint8 (C, H, W): its shape, as in "1,28,28:", then its pixels."""
     shape = ",".join(str(side) for side in image.shape)
     return hashlib.sha256(f"{shape}:".encode() + image.contiguous().numpy().tobytes()).hexdigest()

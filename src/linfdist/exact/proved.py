@@ -1,8 +1,8 @@
 """The proved checker: a program extracted from the Coq proofs in `proofs/`, run on certificates and images.
 
-Python decodes the images and picks the certificates; the program reads the network's file by itself, forms all hashes
-and decides. What is handed over is plain: the certificates as `json.dumps` writes them, one per line, and each image as
-its sha256 is formed, "C,H,W:" and its pixels.
+Python decodes the images and selects the certificates; the program reads the network's file by itself, computes all
+hashes and decides. Its input is plain: the certificates as `json.dumps` writes them, one per line, and each image as
+the bytes that its sha256 is computed from, "C,H,W:" and its pixels.
 """
 
 import json
@@ -44,16 +44,16 @@ def find() -> Path:
 
 
 def verify(certificate: dict[str, Any], image: NDArray[np.uint8], model: Path) -> None:
-    """ValueError, with the reason, unless the program accepts the certificate of this image (C, H, W)."""
+    """Raise ValueError, with the reason, unless the program accepts the certificate of this image (C, H, W)."""
     (verdict,) = judge([certificate], [image], model)
     if verdict != PROVED:
         raise ValueError(f"the proved checker says {verdict}")
 
 
 def judge(certificates: Sequence[dict[str, Any]], images: Sequence[NDArray[np.uint8]], model: Path) -> list[str]:
-    """One verdict for each certificate and its image (C, H, W): "proved", or "refused: " and the reason.
+    """Return a verdict for each certificate and its image (C, H, W): "proved", or "refused: " and the reason.
 
-    ValueError if the network is refused, or an image has another shape than it takes.
+    Raises ValueError if the network is refused, or an image has the wrong shape.
     """
     with tempfile.TemporaryDirectory() as folder:
         lines, pixels = Path(folder) / "certificates", Path(folder) / "images"

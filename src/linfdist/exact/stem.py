@@ -32,7 +32,7 @@ class Pool:
 
     @classmethod
     def of(cls, sizes: Sequence[int]) -> "Pool":
-        """With as few steps as these sizes allow: 64 for 2, 4 and 8."""
+        """Build it with as few steps as these sizes allow: 64 for 2, 4 and 8."""
         return cls(tuple(sizes), math.lcm(*(s * s for s in sizes)))
 
     def __post_init__(self) -> None:
@@ -45,7 +45,7 @@ class Pool:
             )
 
     def count(self, shape: Sequence[int]) -> int:
-        """How many means an image (C, H, W) has; ValueError if it is smaller than a block."""
+        """Count the means of an image (C, H, W); raise ValueError if it is smaller than a block."""
         channels, height, width = shape
         if max(self.sizes) > min(height, width):
             raise ValueError(f"an image of {height}x{width} has no block of {max(self.sizes)}x{max(self.sizes)} pixels")
@@ -64,7 +64,7 @@ class Pool:
 
 @dataclass(frozen=True)
 class Stem:
-    """8-bit images (B, C, H, W) -> integers (B, I): pixels times 2^k, then what of the following there is.
+    """Maps 8-bit images (B, C, H, W) to integers (B, I): pixels times 2^k, then crop, clip and pool if given.
 
     crop: the side of the middle that is kept; clip: the least and the largest value that is left, on the grid of 2^k
     steps a level; pool: see `Pool`. ValueError for what docs/format.md does not allow.
@@ -87,7 +87,7 @@ class Stem:
 
     @property
     def steps(self) -> int:
-        """By how much an input can change if no pixel changes by more than one level: the grid's steps a level."""
+        """The grid's steps a level: an input changes by at most that if no pixel changes by more than one level."""
         return 2**self.k * (1 if self.pool is None else self.pool.steps)
 
     def size(self, shape: Sequence[int]) -> int:
@@ -109,7 +109,7 @@ class Stem:
     def parts(self, pixels: Tensor, parts: int) -> Tensor:
         """Map pixels int64 (B, C, H, W) on the grid of 2^k · parts steps a level to inputs in such parts: (B, I) int64.
 
-        So the ends of balls of images can lie between the grid's values; what comes out is still exact.
+        So the ends of balls of images can lie between the grid's values; the result is still exact.
         """
         x, most = self.cropped(pixels), (LEVELS << self.k) * parts
         if self.clip is not None:

@@ -43,7 +43,7 @@ BLOCK = 2**18  # weights of a layer that are looked at together
 
 
 def verify(certificate: dict[str, Any], image: NDArray[np.uint8], model: Path) -> None:
-    """Compute what the certificate of this image (C, H, W) by this network must say; ValueError where it differs."""
+    """Compute the certificate of this image (C, H, W) by this network; raise ValueError where the given one differs."""
     if type(certificate) is not dict:
         raise ValueError(f"the certificate is {short(certificate)}, expected a JSON object")
     method = certificate.get("method")
@@ -110,7 +110,7 @@ def bounds(header: dict[str, Any], tensors: Tensors, low: Ints, high: Ints) -> t
 
     Images are (C, H, W). Outputs are the features of the head, or if there is none, the logits, negated.
 
-    ValueError where a layer is not allowed. What is allowed for the whole domain is so for every box within it.
+    Raises ValueError where a layer is not allowed. A layer that is allowed for the whole domain is for every box in it.
     """
     low, high, number = low.astype(np.int64) * 2 ** header["k"], high.astype(np.int64) * 2 ** header["k"], 0
     for stage in stages_of(header):
@@ -125,7 +125,7 @@ def bounds(header: dict[str, Any], tensors: Tensors, low: Ints, high: Ints) -> t
 
 
 def monotone(stage: dict[str, Any], x: Ints) -> Ints:
-    """Apply a stage that gives no smaller values for larger ones, and so maps the ends of intervals to their ends."""
+    """Apply a monotone stage, which maps the ends of intervals to ends."""
     if stage["kind"] == "crop":
         top, left = ((length - stage["side"]) // 2 for length in x.shape[1:])
         return x[:, top : top + stage["side"], left : left + stage["side"]]
@@ -153,7 +153,7 @@ def stages_of(header: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def steps_of(header: dict[str, Any]) -> int:
-    """By how much a value of the last stage before a head can change if no pixel changes by more than one level."""
+    """Bound the change of a value of the last stage before a head if no pixel changes by more than one level."""
     factors = [stage.get("steps", 1) * stage.get("count", 1) for stage in stages_of(header)]
     return int(2 ** header["k"] * math.prod(factors))
 
@@ -168,8 +168,8 @@ def interval(w: Ints, kept: NDArray[np.bool_], b: Ints, low: Ints, high: Ints) -
 def layer(tensors: Tensors, number: int, low: Ints, high: Ints) -> tuple[Ints, Ints]:
     """Bound the outputs of a layer by intervals, a few neurons at a time.
 
-    ValueError where a neuron has no entry, where the layer's type might overflow, or where an entry that was left out
-    could win if its weight was the middle of its input's range, which is what readers without a mask put there.
+    Raises ValueError if a neuron has no entry, if the layer's type might overflow, or if an entry outside the mask
+    could win with the middle of its input's range as its weight, which is what readers without a mask put there.
     """
     mask, values, bias = (tensors[f"{number}.{part}"] for part in ("mask", "weight", "bias"))
     limit, largest = 2 ** (8 * values.itemsize - 1) - 1, int(max(abs(low).max(), abs(high).max(), (high - low).max()))
@@ -219,12 +219,12 @@ def head_holds(head: list[Floats], low: Ints, high: Ints, best: int) -> bool:
 
 
 def sha256_of(image: NDArray[np.uint8]) -> str:
-    """Its shape, as in "1,28,28:", then its pixels."""
+    """Hash an image: its shape, as in "1,28,28:", then its pixels."""
     return hashlib.sha256((",".join(map(str, image.shape)) + ":").encode() + image.tobytes()).hexdigest()
 
 
 def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make a JSON object; ValueError if it has a key twice, of which a reader would see only one."""
+    """Make a JSON object; raise ValueError if it has a key twice, of which a reader would see only one."""
     if len(pairs) != len(dict(pairs)):
         raise ValueError("a key appears twice")
     return dict(pairs)
@@ -240,7 +240,7 @@ def short(value: Any) -> str:
 
 
 def types(value: Any) -> list[type]:
-    """Return the types of a value and, if it is a list, of what is in it: to Python, 1, 1.0 and True are equal."""
+    """Return the types of a value and, if it is a list, of its items: to Python, 1, 1.0 and True are equal."""
     return [type(value), *map(type, value if type(value) is list else [])]
 
 
@@ -252,14 +252,14 @@ def integer(value: Any, least: int, most: int, what: str) -> int:
 
 
 def fields(value: Any, names: list[str], what: str) -> list[Any]:
-    """Return the values of a JSON object that has these keys and no other."""
+    """Return the values of a JSON object; raise ValueError unless it has exactly these keys."""
     if type(value) is not dict or value.keys() != set(names):
         raise ValueError(f"{what} is {short(value)}, expected an object with the keys {', '.join(names)}")
     return [value[name] for name in names]
 
 
 def nesting(value: Any) -> int:
-    """How many objects and lists are inside each other."""
+    """Count how deeply objects and lists are nested."""
     inside = value.values() if type(value) is dict else value
     return 1 + max(map(nesting, inside), default=0) if type(value) in (dict, list) else 0
 
@@ -319,7 +319,7 @@ def check_before(before: list[dict[str, Any]], k: int, shape: list[int]) -> int:
 
 
 def check(header: Any, entries: dict[str, Any], size: int) -> None:
-    """ValueError unless both headers say what docs/format.md allows, of `size` bytes of tensors."""
+    """Raise ValueError unless both headers are as docs/format.md allows, for `size` bytes of tensors."""
     form = header.get("format")
     if type(form) is not str or form not in FORMATS:
         raise ValueError(f"its format is {short(form)}, expected {' or '.join(FORMATS)}")
@@ -383,7 +383,7 @@ def check(header: Any, entries: dict[str, Any], size: int) -> None:
 
 
 def read(path: Path) -> tuple[dict[str, Any], Tensors, str]:
-    """Header, tensors and sha256 of a safetensors file: a length, that much JSON, then the tensors' bytes.
+    """Read header, tensors and sha256 of a safetensors file: a length, that much JSON, then the tensors' bytes.
 
     ValueError, with the name of the file and the reason, for whatever docs/format.md does not allow.
     """

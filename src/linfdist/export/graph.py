@@ -26,7 +26,7 @@ class Graph:
     """Nodes and constants; every method returns the name of a value."""
 
     def __init__(self, chunk: int) -> None:
-        """chunk: no value in between has more than so many elements per image, unless one neuron's has."""
+        """chunk: the most elements per image of an intermediate value, unless one neuron has more."""
         try:
             import onnx
         except ImportError as error:
@@ -60,10 +60,10 @@ class Graph:
         return self.node("Slice", value, *(self.integers(*each) for each in (starts, ends, axes, steps)))
 
     def distances(self, x: str, w: Tensor, positions: int, dtype: torch.dtype) -> str:
-        """max_i |x[b, i, ...] - w[o, i, ...]|: x (B, I, ...), w (O, I, 1...) -> (B, O, ...), in values of `dtype`.
+        """Add max_i |x[b, i, ...] - w[o, i, ...]| for x (B, I, ...), w (O, I, 1...): (B, O, ...), in values of `dtype`.
 
-        Some neurons at a time, so that no value in between has more than `chunk` elements per image, unless one
-        neuron alone has more.
+        It computes some neurons at a time, so that no intermediate value has more than `chunk` elements per image,
+        unless one neuron alone has more.
         """
         lines = self.node("Unsqueeze", x, self.integers(1))  # (B, 1, I, ...)
         step = max(1, self.chunk // max(1, w.shape[1] * positions))

@@ -42,7 +42,7 @@ def page(
 ) -> str:
     """Build the text of the page.
 
-    network: an exact network, or the bytes of its file, which then are on the page as they are. name: its name.
+    network: an exact network, or the bytes of its file, which the page then contains unchanged. name: its name.
     classes: their names. samples: a data set whose first images the page offers. eps: the first radius.
     """
     content = network if isinstance(network, bytes) else _bytes(network)
@@ -81,7 +81,7 @@ def to_html(
 
 
 def script_text() -> str:
-    """All modules as one: imports are left out, and what was exported is just there."""
+    """Join all modules into one script without imports and exports."""
     return "\n" + "".join(_EXPORT.sub("", _IMPORT.sub("", _part(f"{name}.js"))) for name in MODULES)
 
 
@@ -95,7 +95,7 @@ def _hash(text: str) -> str:
 
 
 def _json(value: object) -> str:
-    """JSON that neither ends nor begins anything in HTML."""
+    """Write JSON that cannot end or start anything in HTML."""
     return json.dumps(value).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 

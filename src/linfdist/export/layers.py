@@ -1,4 +1,4 @@
-"""Layers and readouts as nodes of an ONNX graph, and the stem of an integer network."""
+"""Write layers and readouts, and the stem of an integer network, as nodes of an ONNX graph."""
 
 from typing import cast
 
@@ -122,7 +122,7 @@ def _(layer: DistConv2d, graph: Graph, x: str, shape: Shape) -> str:
 
 
 def _windows(layer: DistConv2d, graph: Graph, x: str, height: int, width: int) -> str:
-    """(batch, KH * KW * C, OH, OW): the inputs of each output position."""
+    """Gather the inputs of each output position: (batch, KH * KW * C, OH, OW)."""
     (stride_h, stride_w), (pad_h, pad_w), (dilation_h, dilation_w), groups = layer.geometry
     if groups != 1:
         raise TypeError(f"convolutions with groups cannot be written as ONNX files, this one has {groups}")
@@ -178,7 +178,7 @@ def _(readout: MeanLogits, graph: Graph, x: str, name: str | None) -> str:
 
 
 def stem(graph: Graph, frozen: FrozenNet) -> str:
-    """`images` uint8 (batch, C, H, W) -> the inputs (batch, I) int32 of the first layer."""
+    """Map `images` uint8 (batch, C, H, W) to the inputs (batch, I) int32 of the first layer."""
 
     def number(value: int) -> str:
         return graph.constant(torch.tensor(value, dtype=torch.int32))

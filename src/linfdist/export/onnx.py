@@ -31,8 +31,8 @@ def to_onnx(network: PixelNet, path: str | Path, chunk: int = CHUNK) -> None:
     If the readout has a Lipschitz constant, as that of a `DistNet` has, there is a second output, `radius` float64
     (batch,): the certified radius in pixels by the margin (Fact 3.6), that of `certify(..., method="margin")` or a few
     roundings less; 0 where nothing is proved, and for images that are not in [0, 1]. Networks with an MLP head have no
-    such output: their certificates hold for the head as torch executes it, and how another runtime multiplies matrices
-    is not known.
+    such output, because their certificates hold for the head as torch executes it, and another runtime may multiply
+    matrices otherwise.
 
     chunk: memory grows by a few times 4 · chunk bytes for each image of a batch.
     """
@@ -55,9 +55,9 @@ def exact_to_onnx(frozen: FrozenNet, path: str | Path, chunk: int = CHUNK) -> No
     """Write an integer network as an ONNX file: 32-bit operations, exact in every runtime.
 
     Input `images` uint8 (batch, C, H, W), a batch of any size. Outputs: `logits` int32 (batch, classes), in grid units
-    of 1/(255 · steps) pixels, and `levels` int32 (batch,): by how many levels (1/255) every pixel may change without
-    changing the prediction, as proved by the margin; 0 if nothing is proved, -1 for images outside the network's
-    domain, about which nothing is known, logits included.
+    of 1/(255 · steps) pixels, and `levels` int32 (batch,): how many levels (1/255) every pixel may change without
+    changing the prediction, as proved by the margin; 0 if nothing is proved. Outside the network's domain `levels` is
+    -1, and the logits mean nothing.
 
     With a head the outputs are `logits` float64 (batch, classes), which like ours are within `FrozenHead.error` of the
     exact ones, and NaN for images outside the domain; and `features` int32 (batch, F), bit for bit ours.
@@ -98,7 +98,7 @@ def exact_to_onnx(frozen: FrozenNet, path: str | Path, chunk: int = CHUNK) -> No
 
 
 def _radius(graph: Graph, network: PixelNet, lipschitz: float) -> None:
-    """`radius` from `logits` and `images`: (gap - 4E) / 2L, in float64, as gap * a - b.
+    """Compute `radius` from `logits` and `images`: (gap - 4E) / 2L, in float64, as gap * a - b.
 
     a and b carry the rounding down: no constant may be close to 1, because onnxruntime's optimiser takes factors that
     are 1 in float32 for 1 and leaves them out.
@@ -122,7 +122,7 @@ def _radius(graph: Graph, network: PixelNet, lipschitz: float) -> None:
 
 
 def _levels(graph: Graph, frozen: FrozenNet) -> None:
-    """`levels` from `logits` and `images`: the largest whole number n with 2 n steps < gap."""
+    """Compute `levels` from `logits` and `images`: the largest whole number n with 2 n steps < gap."""
     one, step, most = (graph.constant(torch.tensor(value)) for value in (1, 2 * frozen.steps, LEVELS))
     gap = graph.node("Max", graph.node("Sub", _gap(graph, torch.int64), one), graph.constant(torch.tensor(0)))
     levels = graph.cast(graph.node("Min", graph.node("Div", gap, step), most), torch.int32)
@@ -134,7 +134,7 @@ def _levels(graph: Graph, frozen: FrozenNet) -> None:
 
 
 def _head(graph: Graph, frozen: FrozenNet, head: FrozenHead) -> None:
-    """`logits` from `features` and `images`, in float64."""
+    """Compute `logits` from `features` and `images`, in float64."""
     w1, b1, w2, b2 = (graph.constant(tensor) for tensor in head.tensors().values())
     x = graph.cast("features", torch.float64)  # exactly
     # no Add of a constant: optimisers may leave out one that is 0 as a float32
@@ -149,7 +149,7 @@ def _head(graph: Graph, frozen: FrozenNet, head: FrozenHead) -> None:
 
 
 def _inside(graph: Graph, frozen: FrozenNet) -> str:
-    """Whether `images` are in the network's domain: (batch,) bool."""
+    """Compute whether `images` are in the network's domain: (batch,) bool."""
     pixels = graph.cast("images", torch.int32)
     lower, upper = (graph.constant(bound.int()) for bound in (frozen.lower, frozen.upper))
     inside = graph.node("And", graph.node("GreaterOrEqual", pixels, lower), graph.node("LessOrEqual", pixels, upper))
@@ -157,7 +157,7 @@ def _inside(graph: Graph, frozen: FrozenNet) -> str:
 
 
 def _gap(graph: Graph, dtype: torch.dtype) -> str:
-    """Best minus second-best of `logits`, (batch,), in a type that holds it."""
+    """Compute best minus second-best of `logits`, (batch,), in a type that holds it."""
     logits = graph.cast("logits", dtype)
     best = f"best{len(graph.nodes)}"
     graph.nodes.append(
@@ -170,6 +170,6 @@ def _gap(graph: Graph, dtype: torch.dtype) -> str:
 
 
 def _all(graph: Graph, conditions: str) -> str:
-    """Whether all of an image's conditions (batch, C, H, W) hold: (batch,) bool."""
+    """Compute whether all of an image's conditions (batch, C, H, W) hold: (batch,) bool."""
     counted = graph.cast(conditions, torch.int32)
     return graph.cast(graph.node("ReduceMin", counted, graph.integers(1, 2, 3), keepdims=0), torch.bool)

@@ -44,7 +44,7 @@ def write_comparison(
 ) -> Path:
     """Write one page about several evaluated runs into `out` and return its path. Needs matplotlib.
 
-    eps: further radii at which to count what is proved. data_dir: where the images on which they differ come from.
+    eps: further radii at which to count certified images. data_dir: where to load the images on which the runs differ.
     """
     from .plots.style import require_matplotlib
     from .several import compare

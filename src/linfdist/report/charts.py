@@ -30,7 +30,7 @@ class Chart:
 
 
 def draw(run: Run) -> dict[str, Chart]:
-    """Every chart that the run has the data for, by the name of its PNG."""
+    """Draw every chart that the run has the data for, by the name of its PNG."""
     require_matplotlib()
     drawings: dict[str, Drawing] = {
         "certified_accuracy": _certified_accuracy,
@@ -79,7 +79,7 @@ def _training(run: Run, theme: Theme) -> Any:
 
 
 def _fates(run: Run, theme: Theme) -> Any:
-    """Draw one bar: what is known of the images at eps."""
+    """Draw one bar of the images' fates at eps."""
     from matplotlib.patches import Patch
 
     figure = figure_for_file(7.6, 1.35)
@@ -143,7 +143,7 @@ def _short(name: str, most: int) -> str:
 
 
 def _extremes(lines: list[tables.ClassLine]) -> list[tables.ClassLine]:
-    """All classes if they fit, else the least and the most robust by median radius."""
+    """Select all classes if they fit, else the least and the most robust by median radius."""
     if len(lines) <= MOST_PANELS:
         return lines
     ordered = sorted(lines, key=lambda line: (line.median, line.label))

@@ -39,7 +39,7 @@ Halves = dict[str, tuple[Exhibit, ...]]  # by title
 def halves(run: Run) -> Halves:
     """Group the exhibits of a run, ordered by radius, under their titles; a half without exhibits is left out.
 
-    Images that no attack broke may be missing from either half: the rows tell which half an exhibit is from.
+    Images that no attack broke may be missing from either half, so the rows decide which half an exhibit belongs to.
     """
     gallery = run.gallery
     if gallery is None:
@@ -60,22 +60,22 @@ def _by_radius(row: Row) -> tuple[float, int]:
 
 
 def hwc(images: torch.Tensor) -> NDArray[Any]:
-    """(N, C, H, W) -> (N, H, W, 3), grey as three equal channels."""
+    """Convert (N, C, H, W) to (N, H, W, 3), grey as three equal channels."""
     return images.permute(0, 2, 3, 1).expand(-1, -1, -1, 3).numpy()
 
 
 def pictures(exhibit: Exhibit) -> tuple[Image.Image, Image.Image, Image.Image]:
-    """Draw the image, the attacked image (in 8 bits) and their magnified difference: grey is none, white is more."""
+    """Draw the image, the attacked image (in 8 bits) and their magnified difference; grey means no difference."""
     return tuple(enlarged(view) for view in views(exhibit.image / 255, exhibit.attacked))  # type: ignore[return-value]
 
 
 def magnification(exhibit: Exhibit) -> str:
-    """How many times larger the difference is drawn than it is, as text."""
+    """Write the factor by which the difference is magnified."""
     return _magnification(exhibit.attacked - exhibit.image / 255)
 
 
 def captions(exhibit: Exhibit, classes: tuple[str, ...]) -> tuple[str, str]:
-    """Say what is proved and what is broken: the true robust radius lies between the two numbers."""
+    """Write the proved radius and the size of the attack: the true robust radius lies between the two."""
     proved = f"{classes[exhibit.row.label]} up to {down(exhibit.row.radius, 4)}"
     if exhibit.size is None:
         return proved, "no attack found"
@@ -97,7 +97,7 @@ def enlarged(view: NDArray[Any]) -> Image.Image:
 
 
 def sheet(parts: Halves, classes: tuple[str, ...]) -> bytes:
-    """gallery.png: two rows of columns (image, attacked, difference), with radius and attack size beneath."""
+    """Draw gallery.png: two rows of columns (image, attacked, difference), with radius and attack size beneath."""
     scale = 2  # for slides: text is drawn at twice its size
     first = pictures(next(iter(parts.values()))[0])[0]
     width, height = scale * first.width, scale * first.height

@@ -1,4 +1,4 @@
-"""Write one self-contained page: no script, no request to anywhere. Everything that comes from a file is escaped."""
+"""Write one self-contained page without scripts and requests. Everything that comes from a file is escaped."""
 
 import base64
 import html
@@ -50,7 +50,7 @@ def section(title: str, content: str) -> str:
 def table(
     head: Iterable[str], rows: Iterable[Iterable[str]], classes: Iterable[str] = (), text_columns: int = 1
 ) -> str:
-    """Build a table of cells that are HTML already; all but the first `text_columns` are numbers."""
+    """Build a table of cells that are HTML already; all except the first `text_columns` are numbers."""
 
     def cells(values: Iterable[str], tag: str) -> str:
         kinds = ("" if column < text_columns else ' class="n"' for column in range(1000))
@@ -70,7 +70,7 @@ def data_uri(image: bytes) -> str:
 
 
 def figure(charts: Mapping[str, Chart], name: str, alt: str) -> str:
-    """Build a figure of a chart, light or dark as the reader's page is; nothing if there is no such chart."""
+    """Build a figure of a chart, light or dark as the reader's page is; an empty text if there is no such chart."""
     if name not in charts:
         return ""
     chart = charts[name]
@@ -252,7 +252,7 @@ def _training(run: Run, charts: Mapping[str, Chart]) -> str:
 
 
 def _domain(run: Run) -> str:
-    """Say so if proofs and attacks keep to the domain of an exact network."""
+    """State that proofs and attacks are restricted to the domain of an exact network, if they are."""
     return ", within the domain of the network" if run.summary.get("domain_sha256") else ""
 
 

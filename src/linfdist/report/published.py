@@ -24,7 +24,7 @@ class Result:
     """One row of a table of the paper; None where the paper gives no number.
 
     cited: the work that a baseline is quoted from, None for the paper's own networks. test, robust, certified: percent.
-    more: what only some tables have (depth, decay, train, seconds_per_epoch, ...).
+    more: columns of single tables (depth, decay, train, seconds_per_epoch, ...).
     """
 
     table: int
@@ -52,7 +52,7 @@ class Table:
 
 @functools.cache
 def tables() -> dict[int, Table]:
-    """Every stored table, by its number in the paper."""
+    """Return every stored table, by its number in the paper."""
     text = (files(__package__) / "published.toml").read_bytes()
     found = parse_toml(text, "published.toml", parse_float=Decimal)["tables"]
     return {entry["number"]: _table(entry) for entry in found}

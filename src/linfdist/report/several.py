@@ -25,7 +25,7 @@ def compare(
 ) -> tuple[str, dict[str, Chart]]:
     """Return the page that compares evaluated runs, and its charts by name.
 
-    eps: further radii at which to count what is proved; rows hold radii, so that nothing is computed again.
+    eps: further radii at which to count certified images; rows hold radii, so nothing is computed again.
     """
     if len(runs) > len(LIGHT.series):
         raise ValueError(f"{len(runs)} runs are too many for one page: give at most {len(LIGHT.series)}")
@@ -47,7 +47,7 @@ def compare(
 
 
 def labels(runs: Sequence[Run]) -> list[str]:
-    """Name the runs after their folders, with as many parents as tell them apart."""
+    """Name the runs after their folders, with as many parent folders as make the names unique."""
     folders = [run.folder.resolve().parts for run in runs]
     if len(set(folders)) < len(folders):
         raise ValueError("a run is given twice: give each folder once")
@@ -89,7 +89,7 @@ def _indices(run: Run) -> frozenset[int]:
 
 
 def _differences(runs: Sequence[Run], names: Sequence[str], data_dir: str | Path | None) -> str:
-    """For each run but the first: what it proves and the first does not, and the other way round."""
+    """List, for each run except the first, the images that it certifies and the first does not, and vice versa."""
     first, parts = runs[0], []
     known = {row.index: row for row in first.rows}
     images = _images(first, data_dir)

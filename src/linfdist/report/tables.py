@@ -9,9 +9,9 @@ from ..runs.rows import Counts, Row, count
 
 @dataclass(frozen=True)
 class Fates:
-    """What is known of each image at eps: the four numbers add up to n.
+    """How many images are certified, undecided, broken and misclassified at eps: the four add up to n.
 
-    undecided: correct, neither certified nor broken; the truth about certified accuracy lies within this gap.
+    undecided: correct, neither certified nor broken; the true robust accuracy lies within this gap.
     broken: correct, but some attack succeeds. misclassified: wrong without any attack.
     """
 
@@ -53,7 +53,7 @@ class ClassLine:
 
 
 def by_class(rows: Sequence[Row]) -> list[ClassLine]:
-    """One line for every class that has an image, in order."""
+    """Return a line for every class that has an image, in order."""
     own: dict[int, list[Row]] = {}
     for row in rows:
         own.setdefault(row.label, []).append(row)
@@ -66,7 +66,7 @@ def by_class(rows: Sequence[Row]) -> list[ClassLine]:
 
 
 def confusion(rows: Sequence[Row], classes: int) -> list[list[int]]:
-    """Count the images for matrix[label][prediction]."""
+    """Count the images of each pair: matrix[label][prediction]."""
     matrix = [[0] * classes for _ in range(classes)]
     for row in rows:
         matrix[row.label][row.prediction] += 1
@@ -74,7 +74,7 @@ def confusion(rows: Sequence[Row], classes: int) -> list[list[int]]:
 
 
 def worst_confusions(rows: Sequence[Row], most: int = 8) -> list[tuple[int, int, int]]:
-    """(label, prediction, images) of the commonest errors, commonest first."""
+    """Return (label, prediction, images) of the most frequent errors, the most frequent first."""
     errors = Counter((row.label, row.prediction) for row in rows if not row.correct)
     ordered = sorted(errors.items(), key=lambda error: (-error[1], error[0]))
     return [(label, prediction, images) for (label, prediction), images in ordered[:most]]

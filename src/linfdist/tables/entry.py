@@ -82,7 +82,7 @@ class Entry:
             return seconds_per_epoch(self.contender, self.images.trial, setting, long)
 
     def run(self) -> CompareRow:
-        """Do whatever is missing, and make the row."""
+        """Run whatever is missing, and return the row."""
         self.folder.mkdir(parents=True, exist_ok=True)
         trials = [self.trial(number) for number in range(self.rules.trials)] if self.rules.trials > 1 else []
         best = max(range(len(trials)), key=lambda number: trials[number].rank, default=0)
@@ -120,9 +120,9 @@ class Entry:
         return trial
 
     def measure(self, network: PixelNet) -> dict[str, float]:
-        """Percentages of the held-out images; `Violated` if intervals and PGD contradict each other.
+        """Measure percentages of the held-out images; raise `Violated` if intervals and PGD contradict each other.
 
-        Costly proofs are tried after PGD, where that has failed.
+        Costly proofs run after PGD, on the images that it has not broken.
         """
         held, rows = self.images.held, []
         certifiers = Certifiers(network)

@@ -114,7 +114,7 @@ def _line(
 
 
 def published_number(result: Result | None, key: str) -> Decimal | None:
-    """Take a number of the paper, digit for digit; some tables have numbers of their own."""
+    """Return a number of the paper, digit for digit; some tables have numbers of their own."""
     if result is None:
         return None
     value = getattr(result, key) if hasattr(result, key) else (result.more or {}).get(key)
@@ -136,12 +136,12 @@ def paper_certified(data: str, eps: str, model: str) -> Decimal | None:
 
 
 def cited_as(row: CompareRow) -> Result | None:
-    """Find what Table 1 has of the same method, images and ε; None if it has nothing."""
+    """Find the row of Table 1 with the same method, images and ε, or None."""
     return next((each for each in tables()[1].rows if _same_method(row, each)), None)
 
 
 def peers_of(result: Result, rows: Sequence[CompareRow]) -> list[CompareRow]:
-    """Find what was measured here of a method that the paper cites: the rows of the largest budget, and most images."""
+    """Find our rows of a method that the paper cites: those of the largest budget, and of most images."""
     mine = [row for row in rows if result.cited is not None and _same_method(row, result)]
     most = max(((row.budget, row.n) for row in mine), default=None)
     return [row for row in mine if (row.budget, row.n) == most]
@@ -153,7 +153,7 @@ def _same_method(row: CompareRow, result: Result) -> bool:
 
 
 class Panel(NamedTuple):
-    """A part of the picture: its title, and rows that differ in their methods and budgets alone."""
+    """A part of the picture: its title, and rows that differ only in method and budget."""
 
     title: str
     rows: list[CompareRow]
@@ -165,7 +165,7 @@ def panels(rows: Sequence[CompareRow]) -> list[Panel]:
 
 
 def question(row: CompareRow) -> str:
-    """State what was to be proved: the data and ε."""
+    """State the data and ε of a comparison."""
     return f"{row.data}, ε = {row.eps}"
 
 
@@ -175,7 +175,7 @@ def title(rows: Sequence[CompareRow]) -> str:
 
 
 def accuracy_table(rows: Sequence[CompareRow]) -> TextTable:
-    """Tabulate what one comparison proves, what survives attacks and what is correct, the best certified row first."""
+    """Tabulate certified, robust and clean accuracy of one comparison, the best certified row first."""
     lines = []
     for row in _ordered(rows):
         published = [published_number(cited_as(row), key) for key in ("certified", "test")]
@@ -210,7 +210,7 @@ def stated(rows: Sequence[CompareRow]) -> str:
 
 
 def _budgets(rows: Sequence[CompareRow]) -> bool:
-    """Whether some had more time than others."""
+    """Return whether some had more time than others."""
     return len({row.budget for row in rows}) > 1
 
 
@@ -224,7 +224,7 @@ def _rules(row: CompareRow) -> tuple[Hashable, ...]:
 
 
 def _latest(rows: Sequence[CompareRow]) -> list[CompareRow]:
-    """Keep the last row of each method under the same rules: ours has one for each recipe that it had."""
+    """Keep the last row of each method under the same rules; our method has one row per recipe."""
     return list({(*_rules(row), row.budget, row.method): row for row in rows}.values())
 
 

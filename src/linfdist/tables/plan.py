@@ -71,7 +71,7 @@ def plan(table: int, scale: Scale) -> list[Planned]:
 
 
 def _settings(content: Mapping[str, Any], recipe: Recipe) -> dict[str, Any]:
-    """Collect the changes, without those that have no effect in this recipe: a recipe refuses them."""
+    """Collect the changes that have an effect in this recipe; a recipe refuses the others."""
     wanted = content["laptop"] | content.get("laptop_rows", {}).get(recipe.name, {})
     return {key: value for key, value in wanted.items() if key not in recipe.unused_keys()}
 

@@ -1,4 +1,4 @@
-"""Run a table: train and evaluate what is not there yet, and keep one row per run."""
+"""Run a table: train and evaluate what is missing, and keep one row per run."""
 
 import math
 import statistics
@@ -72,7 +72,7 @@ def run(
     tell: Callable[[str], None] = lambda text: None,
     device: torch.device = CPU,
 ) -> list[TableRow]:
-    """Do what is missing, one job after the other, and return all rows of the file.
+    """Run the missing jobs one after the other, and return all rows of the file.
 
     Every run has a folder in `out`, and resumes from its checkpoint if it was stopped.
     """

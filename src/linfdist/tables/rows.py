@@ -31,19 +31,19 @@ class Trial(Record):
 
     @property
     def rank(self) -> tuple[bool, float, float, float]:
-        """What is chosen by: certified accuracy, and what survives and is right only where nothing tells there."""
+        """Sort key of trials: certified accuracy, then accuracy under attack, then clean accuracy."""
         return self.problem is None, self.certified, self.pgd20, self.clean
 
 
 class CompareRow(Record):
     """One contender under the rules of a comparison.
 
-    shared: a checksum of the ε and the augmentation that everyone had; recipe: one of all that this contender took of
-    the recipe, equal to `shared` for all but ours. budget: seconds, of which the trials had a share;
-    trials: empty if there was one setting only. epochs, seconds, seconds_per_epoch, memory_mb: of the training with the
-    chosen setting; memory_mb is the most that the process held, None where the system does not tell. Percentages are of
-    the first n test images; strongest: right, and broken by no attack. certify_ms: milliseconds of all proofs, divided
-    by n; costly ones are tried on a part of the images only, see docs/compare.md.
+    shared: a checksum of the ε and the augmentation that all contenders share; recipe: a checksum of all that this
+    contender took from the recipe, equal to `shared` for all except ours. budget: seconds, of which the trials had a
+    share; trials: empty if there was one setting only. epochs, seconds, seconds_per_epoch, memory_mb: of the training
+    with the chosen setting; memory_mb is the most that the process held, None where the system does not tell.
+    Percentages are of the first n test images; strongest: correct, and broken by no attack. certify_ms: milliseconds of
+    all proofs, divided by n; costly ones run on a part of the images only, see docs/compare.md.
     """
 
     data: str
@@ -75,7 +75,7 @@ class CompareRow(Record):
 
     @property
     def tried(self) -> int:
-        """How many settings it had."""
+        """How many settings it tried."""
         return max(1, len(self.trials))
 
     @property
@@ -100,7 +100,7 @@ def plain(setting: Mapping[str, Any]) -> Setting:
 
 
 def setting_in_words(setting: Setting) -> str:
-    """Write a setting in one line; nothing for one that changes nothing."""
+    """Write a setting in one line; an empty text for one that changes nothing."""
     return " ".join(f"{key}={_value(value)}" for key, value in setting.items()) or "as it is"
 
 

@@ -22,7 +22,7 @@ _LONGEST = 1000 * 3600
 
 
 def _comparable() -> tuple[str, ...]:
-    """Name the data sets whose quick recipe says what contenders share. A crop is not passed on to them."""
+    """Name the data sets that can be compared: those whose quick recipe has no crop, which rivals do not get."""
     quick = {name: f"{name}-quick" for name in NAMES}
     shipped = recipes.names()
     return tuple(name for name, recipe in quick.items() if recipe in shipped and recipes.load(recipe).crop is None)
@@ -33,7 +33,7 @@ DATA = _comparable()
 
 @dataclass(frozen=True)
 class Rules:
-    """What every contender gets.
+    """What every contender gets in a comparison.
 
     budget: seconds of training, the trials' share included; trials: how many settings each one tries; limit: only the
     first test images.
@@ -69,7 +69,7 @@ class Rules:
 
     @property
     def shared(self) -> str:
-        """A checksum of what everyone takes of the recipe."""
+        """A checksum of what all contenders take from the recipe."""
         return checksum(self.recipe, SHARED)
 
     @property
@@ -83,7 +83,7 @@ class Rules:
         return self.budget - self.trials * self.trial_seconds
 
     def needed(self, epoch: float) -> float:
-        """Return the budget that allows for an epoch of so many seconds, and for trials that are long enough."""
+        """Return the smallest budget that has time for an epoch of so many seconds, and for long enough trials."""
         if self.trials == 1:
             return epoch
         return epoch * max(1 / (1 - TRIALS_SHARE), SHORTEST_TRIAL * self.trials / TRIALS_SHARE)

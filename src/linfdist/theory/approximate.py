@@ -28,11 +28,11 @@ def approximate(
         g(x) = max_i f(w[i]) − ‖x − w[i]‖∞, + eps,    w[i] the centres of the cells.
 
     f(x) lies between that maximum and the maximum + 2 eps, because x is within eps of a centre and f changes by no more
-    than x does. Every layer has d neurons that carry x, one for the distance to the centre that is being looked at, and
-    one for the maximum so far. A pyramid takes two layers, so the network has two layers for each cell, and one more.
+    than x does. Every layer has d neurons that carry x, one for the distance to the current centre, and one for the
+    maximum so far. A pyramid takes two layers, so the network has two layers for each cell, and one more.
 
-    f is evaluated at the centres and corners of the cells. ValueError if it changes too fast between any two of these;
-    between them it is taken at its word.
+    f is evaluated at the centres and corners of the cells. Raises ValueError if it changes too fast between any two of
+    these; between them its Lipschitz constant is trusted.
     """
     box = Domain.of(domain)
     if isinstance(eps, bool) or not isinstance(eps, int | float) or not (math.isfinite(eps) and eps > 0):
@@ -64,9 +64,9 @@ def approximate(
 def _units(centres: Tensor, heights: Tensor, lift: float) -> Iterator[tuple[list[Unit], int]]:
     """Yield the neurons of each layer, and how many inputs they have.
 
-    Neurons 0 ... d − 1 carry x. Neuron d is max_j x[j] − w[j] in one layer, and with w[j] − x[j] as well it is
-    ‖x − w‖∞ in the next. Neuron d + 1 is the maximum of the pyramids so far: it takes a pyramid in while neuron d
-    begins with the next.
+    Neurons 0 ... d − 1 carry x. Neuron d is max_j x[j] − w[j] in one layer, and with w[j] − x[j] as well it is ‖x − w‖∞
+    in the next. Neuron d + 1 is the maximum of the pyramids so far: it takes in one pyramid while neuron d starts the
+    next.
     """
     inputs = centres.shape[1]
     distance, best = inputs, inputs + 1
@@ -93,7 +93,7 @@ def _check_count(box: Domain, reach: float) -> None:
 
 
 def _values(f: Callable[[Tensor], Tensor], points: Tensor) -> Tensor:
-    """f of points (N, d), without gradients; TypeError or ValueError for what cannot be its values."""
+    """Evaluate f at points (N, d) without gradients; raise TypeError or ValueError for invalid values."""
     with torch.no_grad():
         values = f(points.clone())
     if not isinstance(values, Tensor):

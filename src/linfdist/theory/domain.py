@@ -24,7 +24,7 @@ class Domain:
 
     @classmethod
     def of(cls, intervals: Intervals) -> "Domain":
-        """Read one interval (low, high) for each coordinate; ValueError says which one is wrong, and why."""
+        """Read one interval (low, high) for each coordinate; raise ValueError that names the wrong one and why."""
         try:
             pairs = [(float(low), float(high)) for low, high in intervals]
         except (TypeError, ValueError):
@@ -55,7 +55,7 @@ class Domain:
 
     @property
     def size(self) -> float:
-        """No coordinate of a point is larger, not even elsewhere in the cube that is seen as images."""
+        """The largest magnitude of a coordinate, anywhere in the cube that corresponds to images."""
         return max(max(abs(low), abs(low + self.side)) for low in self.lower)
 
     def check(self, x: Tensor) -> None:
@@ -72,7 +72,7 @@ class Domain:
         return list(zip(self.lower, self.upper, strict=True))
 
     def centres(self, reach: float) -> tuple[Tensor, Tensor]:
-        """Cut the box into equal cells, each no longer than 2 `reach`: their centres and their corners, float64.
+        """Cut the box into equal cells of side at most 2 `reach`; return their centres and corners, float64.
 
         (N, d) and (M, d); every point of the box is within `reach` of a centre.
         """

@@ -1,4 +1,4 @@
-"""The shallow form: one dist layer and a maximum, through scattered data; and all that is known between them."""
+"""The shallow form, one dist layer and a maximum through scattered data, and bounds of the values between them."""
 
 from dataclasses import dataclass
 
@@ -41,7 +41,7 @@ class Interpolation:
         return (lower + upper) / 2
 
     def error(self, x: Tensor) -> Tensor:
-        """How far the middle can be from any 1-Lipschitz function through the data: (B,) float64."""
+        """Bound the distance of the middle from any 1-Lipschitz function through the data: (B,) float64."""
         lower, upper = self._extend(x)
         return (upper - lower) / 2
 
@@ -74,8 +74,8 @@ class Interpolation:
 def interpolate(points: Tensor, values: Tensor) -> Interpolation:
     """Bound every 1-Lipschitz function through the data: values (N,) at points (N, d).
 
-    ValueError if there is none, with two points between which the values change by more than their distance. Divide the
-    values by the Lipschitz constant of your function first, if that is not 1.
+    Raises ValueError if no such function exists; it names two points between which the values change by more than their
+    distance. If the Lipschitz constant of your function is not 1, divide the values by it first.
     """
     if points.dim() != 2 or values.shape != points.shape[:1] or not len(values) or not points.shape[1]:
         raise ValueError(
@@ -89,7 +89,7 @@ def interpolate(points: Tensor, values: Tensor) -> Interpolation:
 
 
 def room(points: Tensor, values: Tensor) -> float:
-    """How much rounding, in the precision of the values, may add to the difference of two of them."""
+    """Bound what rounding, in the precision of the values, may add to the difference of two of them."""
     unit = torch.finfo(values.dtype).eps if values.is_floating_point() else torch.finfo(torch.float64).eps
     return 8 * unit * float(points.abs().max() + values.abs().max())
 
@@ -97,7 +97,7 @@ def room(points: Tensor, values: Tensor) -> float:
 def check_lipschitz(points: Tensor, values: Tensor, room: float) -> None:
     """Raise ValueError if values (N,) differ by more than the distance of their points (N, d), and by more than `room`.
 
-    They do not if the lower envelope passes through all of them.
+    They do not differ by more if the lower envelope passes through all of them.
     """
     for start, few in zip(
         range(0, len(points), rows := max(1, CHUNK // len(points))), points.split(rows), strict=False

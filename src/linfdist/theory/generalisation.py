@@ -1,4 +1,4 @@
-"""Theorem 4.2: what training images say about the robust error on new ones, with every constant written out."""
+"""Theorem 4.2: bound the robust error on new images by the training images, with every constant written out."""
 
 import math
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ BELOW = 1 - 2.0**-20  # δ must be below what it is compared with
 
 @dataclass(frozen=True)
 class RobustErrorBound:
-    """The terms of Theorem 4.2; `bound` is their sum, and says nothing if it is 1 or more.
+    """The terms of Theorem 4.2; `bound` is their sum, which is vacuous if it is 1 or more.
 
-    n: images; r: the radius, on the 0–1 intensity scale; delta: how likely the bound may fail.
+    n: images; r: the radius, on the 0–1 intensity scale; delta: the probability that the bound fails.
     margin: the δ in (0, 1] with the smallest sum, in pixels; if no sum is below 1, the δ that needs the fewest images.
     margin_error: the share of images that are wrong, or whose certified radius (by the margin) is not above δ + r.
     vc: a bound of the VC dimension (Lemmas A.6 to A.8); vc_fully_connected: that of the paper's ReLU network.
@@ -49,7 +49,7 @@ class RobustErrorBound:
 
     @property
     def vacuous(self) -> bool:
-        """Whether nothing follows: every error is at most 1."""
+        """Whether the bound is vacuous: every error is at most 1."""
         return self.bound >= 1
 
 
@@ -60,19 +60,19 @@ def robust_error_bound(
     """Bound the r-robust error on new images of the same kind by the margins on these (Theorem 4.2).
 
     With probability 1 − delta over the drawing of the images, no network of this architecture, however it was trained
-    on them, has a larger probability that a new image can be changed by up to r so that it is not classified right.
+    on them, has a larger probability that a change of up to r makes it misclassify a new image.
 
     model: a network of dist layers that has a ReLU form (`to_relu`), in eval mode; images (N, C, H, W) in [0, 1] that
     it was trained on, in its precision; labels (N,); r on the 0–1 intensity scale; delta in (0, 1).
 
-    Lemma by lemma, with h(x, y) half the lead of class y, in pixels, which is 1-Lipschitz:
+    Lemma by lemma, with h(x, y) half the margin of class y, in pixels, which is 1-Lipschitz:
 
-    - Lemma A.5: if h(x, y) > r, no change by up to r makes the image wrong.
+    - Lemma A.5: if h(x, y) > r, no change by up to r makes the image misclassified.
     - Lemmas A.3 and A.4, with inputs (x, y) that all have the label +1: with probability 1 − 2 exp(−2 t²), for all
       networks and δ in (0, 1], P(h <= r) is at most the share of images with h <= δ + r, + 48/δ R_n + √(log log₂(2/δ) /
       n) + t/√n. t = √(log(2/delta) / 2).
     - Eq. (radevc): R_n <= (1 + r) √(2 V log(e n / V) / n). h may be cut off at ± (1 + r) before all this, since δ <= 1;
-      the paper has it for functions that are 1 at most. Never more than 1 + r.
+      the paper states it for functions of size 1. The bound is never above 1 + r.
     - Lemmas A.6 to A.8: V <= `relu_vc_dimension`.
     """
     if isinstance(delta, bool) or not isinstance(delta, int | float) or not 0 < delta < 1:
@@ -116,16 +116,16 @@ def dist_sizes(model: PixelNet) -> list[int]:
 
 
 def relu_vc_dimension(sizes: list[int], fully_connected: bool = False) -> int:
-    """Bound the VC dimension of the leads of dist nets with so many inputs and neurons per layer (Lemma A.8).
+    """Bound the VC dimension of the margins of dist nets with so many inputs and neurons per layer (Lemma A.8).
 
     Theorem 6 of Bartlett et al. (JMLR 20:63, 2019; it is Theorem 7 in the journal) for their ReLU form: with U[i] ReLU
     neurons in layer i of L, P[i] parameters in layers 1 ... i, and R = Σ i U[i],
 
         V <= L + S log₂(4 e R log₂(2 e R)),  S = Σ P[i].
 
-    It counts signs of polynomials in the parameters, so constants that do not vary, such as the ±1 of a maximum, are no
-    parameters: P counts the weights and biases of the dist net. fully_connected: the paper's network, in which every
-    weight may vary. The maximum of the other classes' logits takes some more layers.
+    It counts signs of polynomials in the parameters, so constants, such as the ±1 of a maximum, are not parameters: P
+    counts the weights and biases of the dist net. fully_connected: count the paper's network, in which every weight may
+    vary. The maximum of the other classes' logits takes some more layers.
     """
     units, parameters = [], []
     before = sizes[0]
@@ -161,7 +161,7 @@ def _loglog(margin: float, n: float) -> float:
 
 
 def _needed(vc: int, size: float, margin: float, error: float, t: float) -> float:
-    """By bisection over the powers of two and within: how many images would do. The terms fall with n from V on."""
+    """Find by bisection how many images make the sum less than 1. The terms fall with n from V on."""
     if error >= 1:
         return math.inf
 

@@ -33,7 +33,7 @@ def lipschitz_bound(model: PixelNet, p: float) -> float:
 def measured_lipschitz(model: PixelNet, images: Tensor, p: float) -> float:
     """Find the largest ℓ1 norm of a logit's gradient at these images (B, C, H, W), in pixels, with ℓp distances.
 
-    Around some of them the network changes that much faster than its pixels, so its Lipschitz constant is no smaller.
+    Near one of them the network changes that much faster than its pixels, so its Lipschitz constant is at least that.
     """
     if not len(images):
         raise ValueError("images: there are none to measure at")

@@ -39,12 +39,12 @@ def projection(j: int, shift: float = 0.0) -> Unit:
 
 
 def negation(j: int, shift: float = 0.0) -> Unit:
-    """−x[j] + shift."""
+    """Return the unit −x[j] + shift."""
     return Unit({j: (-1, 0.0)}, shift)
 
 
 def maximum(j: int, k: int, offset: float = 0.0, sign: int = 1, shift: float = 0.0) -> Unit:
-    """max(sign x[j] + offset, x[k]) + shift."""
+    """Return the unit max(sign x[j] + offset, x[k]) + shift."""
     return Unit({j: (sign, offset), k: (1, 0.0)}, shift)
 
 

@@ -17,11 +17,11 @@ Bounds = Callable[[ReluNet, Ends, Tensor], Ends]
 
 @dataclass(frozen=True)
 class Opinion:
-    """Bounds of how far the predicted class leads the others, for all images of a ball.
+    """Bounds of the margins of the predicted class over the others, for all images of a ball.
 
     prediction: (B,) int64. lower, upper: (B, classes) float64: z[prediction] − z[j] lies between them; both are 0 for
-    the prediction itself. certified: (B,) bool: all other leads are positive. Computed in float64 and not rounded
-    outwards: they are off by some 10⁻¹² of the values on the way, and `ReluNet.error`.
+    the prediction itself. certified: (B,) bool: all other margins are positive. The bounds are computed in float64 and
+    not rounded outwards: they may be wrong by some 10⁻¹² of the intermediate values, and by `ReluNet.error`.
     """
 
     prediction: Tensor
@@ -36,11 +36,11 @@ class Opinion:
 
 @torch.no_grad()
 def second_opinion(network: ReluNet, images: Tensor, eps: Eps, method: str = "crown") -> Opinion:
-    """Bound the leads over the ball of radius eps around each image, within [0, 1]; eps on the 0–1 intensity scale.
+    """Bound the margins over the ball of radius eps around each image, within [0, 1]; eps on the 0–1 scale.
 
     method: "ibp" pushes intervals through all layers (Appendix B); "crown" bounds every neuron by linear functions of
-    the pixels, back through all layers, and keeps the better of the two. CROWN takes time and memory that grow with the
-    square of the number of neurons: it is for thousands of them, not for millions.
+    the pixels, back through all layers, and keeps the better of the two. The time and memory of CROWN grow with the
+    square of the number of neurons: it handles thousands, not millions.
     """
     return _opinion(network, images, torch.full((len(images),), round_up(parse_eps(eps))), _bounds(method))
 
@@ -75,7 +75,7 @@ def _opinion(network: ReluNet, images: Tensor, eps: Tensor, bounds: Bounds) -> O
 
 
 def _ibp(network: ReluNet, ball: Ends, prediction: Tensor) -> Ends:
-    """Intervals through all layers; the last one is merged with the difference of two classes."""
+    """Push intervals through all layers; the last one is merged with the difference of two classes."""
     for layer in network.layers[:-1]:
         lower, upper = _interval(layer, ball)
         ball = lower.relu_(), upper.relu_()
@@ -84,7 +84,7 @@ def _ibp(network: ReluNet, ball: Ends, prediction: Tensor) -> Ends:
 
 
 def _crown(network: ReluNet, ball: Ends, prediction: Tensor) -> Ends:
-    """Image by image: linear bounds of each layer's inputs, then of the leads."""
+    """Bound each layer's inputs, then the margins, by linear forms, image by image."""
     lower, upper = [], []
     for k, best in enumerate(prediction.tolist()):
         start = _column(ball, k)
@@ -108,7 +108,7 @@ ROWS = 512  # neurons whose linear bounds are computed at once
 
 
 def _linear(layer: Affine, rows: Tensor, before: list[tuple[Affine, Ends]], ball: Ends) -> Ends:
-    """Bounds (S, 1) of some rows of `layer` over a ball (I, 1), by lines around the ReLUs of the layers before.
+    """Bound some rows (S, 1) of `layer` over a ball (I, 1), by lines around the ReLUs of the layers before.
 
     The coefficients go backwards: where they are positive, a lower bound takes the line below the ReLU, else the one
     above it.
@@ -131,7 +131,7 @@ def _linear(layer: Affine, rows: Tensor, before: list[tuple[Affine, Ends]], ball
 
 
 def _interval(layer: Affine, box: Ends) -> Ends:
-    """Bounds of weight h + bias over a box, (O, B) each: equations (ibp1) and (ibp2) of Appendix B."""
+    """Bound weight h + bias over a box, (O, B) each: equations (ibp1) and (ibp2) of Appendix B."""
     middle, reach = layer((box[0] + box[1]) / 2), torch.sparse.mm(layer.size, (box[1] - box[0]) / 2)
     return middle - reach, middle + reach
 

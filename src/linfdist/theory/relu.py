@@ -208,7 +208,7 @@ def _build(layers: list[_Layer], inputs: int, last: float, scale: float = 1.0) -
 
 
 def _halve(values: Tensor, neuron: Tensor) -> tuple[Affine, Tensor, Tensor]:
-    """One level of the maximum: from items, the rows of `values`, to half as many for each neuron (items,).
+    """Compute one level of the maximum: halve the items, rows of `values`, of each neuron (items,).
 
     Neighbours a, b of the same neuron become ReLU(a − b) + ReLU(b); one without a neighbour becomes ReLU of itself.
     """

@@ -18,10 +18,10 @@ LINES = {"train_accuracy": "training", "clean": "clean, p = ∞", "certified": "
 
 
 def curve(rows: Sequence[Row], eps: Fraction, *, margin: bool = False) -> tuple[list[float], list[float]]:
-    """Certified accuracy (percent) against radius: y[k] is what is proved for every radius in (x[k-1], x[k]].
+    """Compute certified accuracy (percent) against radius: y[k] is certified at every radius in (x[k-1], x[k]].
 
-    It starts at (0, clean accuracy), the ball of radius 0 being the image itself, and ends at 0. A certified image
-    counts up to eps even where its radius, rounded down to a float, is a little less. margin: of the margin radii.
+    It starts at (0, clean accuracy), because the ball of radius 0 is the image itself, and ends at 0. A certified image
+    counts up to eps even where its radius, rounded down to a float, is a little less. margin: use the margin radii.
     """
     radii = [0.0 if row.margin_radius is None else row.margin_radius for row in rows if row.correct]
     if not margin:
@@ -39,7 +39,7 @@ def curve(rows: Sequence[Row], eps: Fraction, *, margin: bool = False) -> tuple[
 
 @dataclass(frozen=True)
 class Gain:
-    """What the method proves beyond the margin, over the correct images that have both radii.
+    """How much larger the method's radii are than the margin's, over the correct images that have both.
 
     pairs: (margin radius, radius). certified_by_margin: images whose margin radius reaches eps.
     """
@@ -68,7 +68,7 @@ def gain(rows: Sequence[Row], eps: Fraction, method: str) -> Gain | None:
 
 @dataclass(frozen=True)
 class Measured:
-    """What the chart shows. eps: None if the images were certified for no radius in particular."""
+    """The data of the chart. eps: None if the images were not certified at a given radius."""
 
     rows: Sequence[Row]
     eps: Fraction | None
@@ -107,10 +107,10 @@ def read(result: Any, labels: Any = None) -> Measured:
 def certified_accuracy(
     result: Any, labels: Any = None, *, axes: Any = None, theme: Theme = LIGHT, label: str | None = None
 ) -> Any:
-    """Draw the share of images that are classified correctly, and proved so, against the radius.
+    """Draw the share of images that are classified correctly and certified, against the radius.
 
-    result: the folder that `linfdist evaluate` wrote into, or a `Certificate`; with a certificate also
-    labels: its right classes, (B,).
+    result: the folder that `linfdist evaluate` wrote into, or a `Certificate`.
+    labels: the true classes (B,), needed with a certificate.
     axes: matplotlib's axes to draw into; by default new ones.
     theme: `linfdist.report.plots.LIGHT` or `DARK`, or colours of your own.
     label: the name of this curve in a legend; call again with the same axes for each further one.
@@ -174,7 +174,7 @@ def _labelled(axes: Any, xs: Sequence[float], ys: Sequence[float], label: str, t
 
 
 def _at_eps(axes: Any, shown: Measured, eps: float, right: float, theme: Theme) -> list[tuple[float, float, str, str]]:
-    """Draw what is known at eps; where its labels go, from the lowest to the highest: (x, y, text, colour)."""
+    """Draw the accuracies at eps; return their labels from the lowest to the highest: (x, y, text, colour)."""
     axes.axvline(eps, color=theme.muted, linewidth=1, linestyle=(0, (4, 3)))
     axes.annotate(f"ε = {shown.eps_text}", (eps, 1), (0, 3), xycoords=("data", "axes fraction"),
                   textcoords="offset points", color=theme.muted, ha="center", va="bottom")  # fmt: skip
@@ -200,7 +200,7 @@ def _at_eps(axes: Any, shown: Measured, eps: float, right: float, theme: Theme) 
 
 
 def _margin_curve(axes: Any, rows: Sequence[Row], eps: Fraction, right: float, theme: Theme) -> None:
-    """Draw a dashed curve; its label is below and to the left of one of its points, where no curve is, clear of eps."""
+    """Draw a dashed curve, labelled below and to the left of a point where no curve is, clear of eps."""
     xs, ys = curve(rows, eps, margin=True)
     axes.step(xs, ys, where="pre", color=theme.muted, linewidth=1, linestyle=(0, (2, 2)), zorder=1.5)
     text, width = "dashed: by the margin", 0.27 * right
@@ -215,7 +215,7 @@ def _margin_curve(axes: Any, rows: Sequence[Row], eps: Fraction, right: float, t
 
 
 class Short(Protocol):
-    """A short training: how it did on held-out images."""
+    """A short training and its accuracy on held-out images."""
 
     @property
     def seconds(self) -> float: ...

@@ -13,7 +13,7 @@ Pixels = NDArray[np.floating[Any]]  # (H, W, 3) in [0, 1]
 
 
 def views(image: Pixels, attacked: Pixels) -> tuple[Pixels, Pixels, Pixels]:
-    """Return the image, the attacked image and their magnified difference: grey is none, white is more."""
+    """Return the image, the attacked image and their magnified difference; grey means no difference."""
     difference = attacked - image
     return image, attacked, np.clip(0.5 + factor(difference) * difference, 0, 1)
 
@@ -25,7 +25,7 @@ def factor(difference: Pixels) -> float:
 
 
 def magnification(difference: Pixels) -> str:
-    """How many times larger the difference is drawn than it is, as text."""
+    """Write the factor by which the difference is magnified."""
     times = factor(difference)
     return f"{times:.0f}" if times >= 9.95 else f"{times:.1f}".removesuffix(".0")
 
@@ -99,7 +99,7 @@ def _caption(label: int | None, classes: Sequence[str] | None, word: str, number
 
 
 def _pixels(image: Any, like: tuple[int, ...] | None = None) -> Pixels:
-    """(C, H, W) or (H, W) -> (H, W, 3) in [0, 1], grey as three equal channels; ValueError says what is wrong."""
+    """Convert (C, H, W) or (H, W) to (H, W, 3) in [0, 1], grey as three equal channels; raise ValueError if invalid."""
     array = np.asarray(image.detach().cpu() if hasattr(image, "detach") else image)
     whole = array.dtype == np.uint8
     array = array.astype(np.float64) / (255 if whole else 1)

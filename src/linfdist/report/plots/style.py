@@ -11,7 +11,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Theme:
-    """Colours after Okabe and Ito: colour-blind people tell them apart, and so does a grey print."""
+    """Colours after Okabe and Ito, which colour-blind readers and grey prints can tell apart."""
 
     paper: str
     ink: str
@@ -60,7 +60,7 @@ def style(theme: Theme) -> dict[str, Any]:
 
 
 def styled(drawing: Callable[P, R]) -> Callable[P, R]:
-    """Draw in the style of the keyword `theme`, whatever the settings of matplotlib are; these are left alone."""
+    """Draw in the style of the keyword `theme`; matplotlib's own settings neither matter nor change."""
 
     @wraps(drawing)
     def draw(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -83,7 +83,7 @@ def new_figure(width: float, height: float) -> Any:
 
 
 def figure_for_file(width: float, height: float) -> Any:
-    """Create a figure that pyplot does not know of, so that nothing shows it or keeps it."""
+    """Create a figure that pyplot does not register, so that nothing shows it or keeps it."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
@@ -95,7 +95,7 @@ def set_title(axes: Any, text: str, pad: float = 10) -> None:
 
 
 def spaced(wanted: Sequence[float], gap: float) -> list[float]:
-    """Positions for labels, at least `gap` apart, in the same order, near where they are wanted."""
+    """Place labels at least `gap` apart, in the same order, near the wanted positions."""
     order = sorted(range(len(wanted)), key=lambda k: wanted[k])
     placed = [0.0] * len(wanted)
     blocks: list[list[int]] = []
@@ -112,7 +112,7 @@ def spaced(wanted: Sequence[float], gap: float) -> list[float]:
 
 
 def stacked(wanted: Sequence[float], lowest: float, gap: float) -> list[float]:
-    """Positions for labels that may only move up, and none below `lowest`. wanted: ascending."""
+    """Place labels that may only move up, none below `lowest`. wanted: ascending positions."""
     placed: list[float] = []
     for value in wanted:
         placed.append(max(value, placed[-1] + gap if placed else lowest))
