@@ -22,7 +22,7 @@ Eps = str | int | float | Fraction | Decimal  # a radius, as users give it; NumP
 
 
 def is_number(value: object) -> bool:
-    """Whether it is one number, or text for one: what `parse_eps` looks at, as opposed to several of them."""
+    """Return whether it is one number, or text for one, which `parse_eps` takes, as opposed to several."""
     return isinstance(value, str | Real | Decimal)
 
 
@@ -31,9 +31,9 @@ def parse_eps(text: Eps, *, name: str = "eps", at_most: int = 1) -> Fraction:
 
     `parse_change` is for numbers on other scales.
 
-    Text means what it says: "0.3" is 3/10, "8/255" is 8/255, "8.8/255" is 44/1275. A Python float means its exact
-    binary value: 0.3 is 5404319552844595/18014398509481984. So does a number of any other type, or it is refused: no
-    radius is rounded before it is used. ValueError or TypeError says what is wrong and what is allowed.
+    Text is exact: "0.3" is 3/10, "8/255" is 8/255, "8.8/255" is 44/1275. A Python float means its exact binary value:
+    0.3 is 5404319552844595/18014398509481984. A number of any other type is taken exactly or refused, so no radius is
+    rounded before it is used. Raises ValueError or TypeError that says what is wrong and what is allowed.
     """
     value = _read(text, name)
     if not 0 <= value <= at_most:
@@ -56,7 +56,7 @@ def parse_change(text: Eps, name: str) -> Fraction:
 
 
 def as_text(eps: Eps) -> str:
-    """Return text that means just this number: itself if it is text, else the shortest, or the fraction in full."""
+    """Return text that means exactly this number: itself if it is text, else the shortest, or the full fraction."""
     if isinstance(eps, str):
         return eps
     value = parse_eps(eps)
@@ -132,24 +132,24 @@ def round_down(exact: Fraction) -> float:
 
 
 def down(value: Fraction | float, digits: int) -> str:
-    """Format what is proved: the largest decimal with that many digits that is not above `value`; infinity is ∞."""
+    """Format a proved number: the largest decimal with that many digits that is not above `value`; infinity is ∞."""
     if value == math.inf:
         return "∞"
     return _text(Fraction(value) * 10**digits // 1, digits)
 
 
 def up(value: Fraction | float, digits: int) -> str:
-    """Format what survives attacks: the smallest decimal with that many digits that is not below `value`."""
+    """Format an accuracy under attack: the smallest decimal with that many digits that is not below `value`."""
     return _text(-(-Fraction(value) * 10**digits // 1), digits)
 
 
 def nearest(value: Fraction | float, digits: int) -> str:
-    """Format what is counted, neither proved nor attacked: the nearest decimal with that many digits."""
+    """Format a number that is neither proved nor attacked: the nearest decimal with that many digits."""
     return _text(round(Fraction(value) * 10**digits), digits)
 
 
 def percent(count: int, n: int) -> Fraction:
-    """`count` of `n` in percent, exactly."""
+    """Return `count` of `n` in percent, exactly."""
     return Fraction(100 * count, n)
 
 

@@ -1,4 +1,4 @@
-"""The one door for files: what is read is a regular file, parsed strictly and within limits; what is written is whole.
+"""All access to files: reading takes only regular files, strictly and within limits; writing is all or nothing.
 
 Tensors go into safetensors with a JSON header: no pickle, ever.
 """
@@ -111,7 +111,7 @@ def output(path: Path, inputs: Iterable[Path] = ()) -> Path:
 
 
 def check_writable(path: Path) -> None:
-    """Raise OSError unless a file can be expected to be written there: better now than after minutes of work.
+    """Raise OSError unless a file can probably be written there: better now than after minutes of work.
 
     What is there must be a regular file. A link is refused: it could lead out of the folder that is written to.
     """
@@ -187,7 +187,7 @@ def append(path: Path, content: str) -> None:
 
 @contextmanager
 def alone(path: Path, doing: str, advice: str) -> Iterator[None]:
-    """Hold the lock `path`, which dies with its process; ValueError says who holds it, and since when."""
+    """Hold the lock `path`, which ends with its process; ValueError says who else holds it, and since when."""
     from filelock import FileLock, Timeout
 
     _check_kind(path)  # a link would be followed, and what it leads to emptied
@@ -211,7 +211,7 @@ def alone(path: Path, doing: str, advice: str) -> Iterator[None]:
 def remove_leftovers(path: Path) -> None:
     """Delete what killed processes have left beside `path`, which can be as large as the file itself.
 
-    What belongs to a process that is alive is in use, and stays.
+    Files of running processes are in use, and stay.
     """
     for leftover in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
         if _is_alive(leftover.name.split(".")[-2]):
@@ -233,7 +233,7 @@ def _is_alive(process: str) -> bool:
 
 
 def load_tensors(path: Path) -> tuple[dict[str, "Tensor"], dict[str, Any]]:
-    """Map what `save_tensors` has written into memory; anything else is refused with the reason."""
+    """Map a file of `save_tensors` into memory; anything else is refused with the reason."""
     content = mapped(path)
     return tensors_in(content, path), header_in(content, path)
 
@@ -272,7 +272,7 @@ def metadata_in(content: bytes | mmap.mmap, path: Path) -> dict[str, str]:
 
 
 def header_in(content: bytes | mmap.mmap, path: Path) -> dict[str, Any]:
-    """Return the JSON header of what `save_tensors` has written to `path`; ValueError for anything else."""
+    """Return the JSON header that `save_tensors` has written to `path`; raise ValueError for any other file."""
     text, where = metadata_in(content, path).get(HEADER), f"{path}, header"
     if text is None:
         raise ValueError(f"{path} is a safetensors file, but was not written by linfdist: it has no {HEADER!r} header")
@@ -364,7 +364,7 @@ def _object_in(value: Any, where: str) -> dict[str, Any]:
 
 
 def read_lines(path: Path, most_bytes: int = MOST_LINE_BYTES) -> Iterator[tuple[str, bytes]]:
-    """Each line of a file, after the words that say where it is; ValueError names a line that is too long.
+    """Yield (where, line) for each line of a file; raise ValueError that names a line that is too long.
 
     One line is in memory at a time, however large the file is. Only the last line may lack its end.
     """
@@ -386,7 +386,7 @@ def file_sha256(path: Path) -> str:
 
 
 def excerpt(value: object) -> str:
-    """Shorten a value for a message: its beginning, on one line."""
+    """Shorten a value for a message, to one line."""
     text = repr(value)
     return text if len(text) <= 60 else text[:60] + "…"
 
@@ -417,7 +417,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _check_value(value: Any) -> None:
-    """Raise ValueError for too many levels, and for text that no file can hold."""
+    """Raise ValueError for too deep nesting, and for text that no file can hold."""
     level = [value]
     for _ in range(MOST_LEVELS + 1):
         for text in (each for each in level if isinstance(each, str) and not each.isascii()):

@@ -1,4 +1,4 @@
-"""Names of a package that are imported when they are first used: what needs no torch starts without it."""
+"""Import the names of a package when they are first used, so that commands without torch start fast."""
 
 from collections.abc import Callable, Mapping
 from importlib import import_module

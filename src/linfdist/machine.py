@@ -20,12 +20,12 @@ SLOWEST = list(BACKENDS)[-1]  # plain torch, which runs anywhere
 
 
 class DeviceError(LinfdistError, ValueError):
-    """A device that is not here, or whose name is not understood."""
+    """A device that does not exist here, or whose name is unknown."""
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU that torch can use. backend: the fast one for it, or empty; missing: then, why there is none."""
+    """A GPU that torch can use. backend: the fast one for it, or empty; missing: why there is none."""
 
     device: torch.device
     name: str
@@ -36,10 +36,11 @@ class Gpu:
 
 
 def choose_device(device: str | torch.device = AUTO) -> torch.device:
-    """Return the device that is meant: "cpu", "cuda", "cuda:1" (also of AMD), another type that torch has, or "auto".
+    """Return the named device: "cpu", "cuda", "cuda:1" (also for AMD), another type that torch has, or "auto".
 
     "auto" is a GPU that a fast backend can use, and else the CPU. Among the processes that `torchrun` has started on
-    this machine, "cuda" and "auto" mean the GPU of the process's own number. DeviceError says what there is instead.
+    this machine, "cuda" and "auto" mean the GPU of the process's own number. Raises DeviceError that lists the devices
+    that exist.
     """
     if isinstance(device, str) and device == AUTO:
         found = fast_gpus()
@@ -115,20 +116,20 @@ def why_none(kind: str = "cuda") -> str:
 
 
 def gpu_versions() -> dict[str, str]:
-    """Name what a GPU needs besides its driver, each with its version, or with what is missing."""
+    """List what a GPU needs besides its driver, with versions, or with what is missing."""
     found = triton.missing() or triton.version()
     return {"CUDA": torch.version.cuda or "", "ROCm": torch.version.hip or "", "triton": found}
 
 
 def synchronise(device: torch.device) -> None:
-    """Wait until everything that was asked of a device is done: before a clock is read."""
+    """Wait until a device has finished all its work, before a clock is read."""
     if device.type != "cpu":
         torch.accelerator.synchronize(device)
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What a number was measured on.
+    """The machine on which a number was measured.
 
     backend: the engine in use with its instruction set; commit: empty outside a git checkout.
     """
@@ -208,7 +209,7 @@ def cpu_model() -> str:
 
 
 def in_words(device: torch.device = CPU) -> str:
-    """Name what computes, as cards and rows state it: `AMD EPYC, 2 cores`, or the name of a GPU."""
+    """Name the processor as cards and rows state it: `AMD EPYC, 2 cores`, or the name of a GPU."""
     if device.type != "cpu":
         return device_name(device)
     cores = usable_cores()
@@ -237,7 +238,7 @@ def _own(devices: list[torch.device], asked: str) -> torch.device:
 
 
 def from_launcher(variable: str, default: int) -> int:
-    """Read a number that `torchrun` leaves in the environment; ValueError names one that is none."""
+    """Read a number that `torchrun` sets in the environment; raise ValueError if it is not a number."""
     text = os.environ.get(variable, str(default))
     if not re.fullmatch("[0-9]{1,9}", text):
         raise ValueError(f"{variable}={text[:40]!r}: must be a whole number, as torchrun sets it; unset it")

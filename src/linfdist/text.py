@@ -1,4 +1,4 @@
-"""Text of others, made safe to show: names of classes and files must not move a cursor, nor turn a line around."""
+"""Make foreign text safe to show: names of classes and files must not move a cursor, nor reverse a line."""
 
 import unicodedata
 from typing import TYPE_CHECKING, Any

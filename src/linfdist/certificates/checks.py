@@ -1,4 +1,4 @@
-"""What is refused: every network, every input and every device about which a proof would not hold."""
+"""Refuse every network, every input and every device for which a proof would not hold."""
 
 import copy
 import inspect
@@ -27,7 +27,7 @@ SIDE = 256  # of the matrices that are tried: large enough for the kernels that 
 
 
 def on_device(model: Model, device: str | torch.device | None) -> Model:
-    """Return a network on a device: itself where it is there already, else a copy; None stands for where it is."""
+    """Return a network on a device: itself if it is already there, else a copy; None keeps its device."""
     if device is None:
         return model
     there = choose_device(device)
@@ -41,8 +41,8 @@ def on_device(model: Model, device: str | torch.device | None) -> Model:
 def copy_of(model: Model, device: torch.device | None = None) -> Model:
     """Copy a network, to a device if one is given.
 
-    Its tensors are cloned, as `deepcopy` copies storages, which not every device can. Tensors of other types than
-    torch's own copy themselves and stay where they are, for the checks to refuse.
+    Its tensors are cloned, because `deepcopy` copies storages, which not every device supports. Tensors of other types
+    than torch's own copy themselves and keep their device; the checks refuse them.
     """
     copied: dict[int, Any] = {}
     for tensor in tensors_of(model):
@@ -54,14 +54,14 @@ def copy_of(model: Model, device: torch.device | None = None) -> Model:
 
 
 def tensors_of(model: object) -> list[Tensor]:
-    """Return the parameters and buffers of a network of modules; none of others."""
+    """Return the parameters and buffers of a network of modules; an empty list for others."""
     return [*model.parameters(), *model.buffers()] if isinstance(model, nn.Module) else []
 
 
 def check_device(device: torch.device) -> None:
     """Raise ValueError if proofs do not hold for what this device computes, as far as that is known or can be tried.
 
-    The CPU is believed (docs/trust.md). A GPU must pass `wrong_arithmetic`, once in a process.
+    The CPU is trusted (docs/trust.md). A GPU must pass `wrong_arithmetic`, once in a process.
     """
     if device.type not in PROVED:
         raise ValueError(
@@ -82,9 +82,9 @@ def _tried(device: torch.device) -> tuple[str, ...]:
 
 @torch.no_grad()
 def wrong_arithmetic(device: torch.device) -> list[str]:
-    """Try on a device what the proofs need of it, in a few milliseconds; name what came out otherwise than it must.
+    """Try on a device what the proofs need of it, in a few milliseconds; name the operations with wrong results.
 
-    Expected values come from the CPU. What passes is no proof: it catches products in less than their precision, fast
+    Expected values come from the CPU. Passing is no proof: the trial catches products in too little precision, fast
     division, wrong kernels and broken hardware. Denormal numbers are left out: proofs hold with and without them.
     """
     wrong = []
@@ -94,7 +94,7 @@ def wrong_arithmetic(device: torch.device) -> list[str]:
 
 
 def _trials(dtype: torch.dtype, device: torch.device) -> Iterator[tuple[str, bool]]:
-    """Yield what is tried in one precision, and whether it came out as NumPy computes it on the CPU."""
+    """Yield each operation tried in one precision, and whether its result is NumPy's on the CPU."""
     x, y = (each.to(device) for each in _numbers(dtype))
     a, b = (each.numpy() for each in _numbers(dtype))
     std = torch.full((), 0.3081, dtype=dtype, device=device)  # one number, as the normalisation has it
@@ -113,7 +113,7 @@ def _equal(found: Tensor, right: NDArray[Any]) -> bool:
 
 
 def _numbers(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Two numbers each, of all signs, sizes from 2^-20 to 2^20 and all digits; their results are no denormals."""
+    """Return pairs of numbers of all signs, sizes from 2^-20 to 2^20 and all digits, without denormal results."""
     generator = torch.Generator().manual_seed(0)
     count = SIDE**2
 
@@ -127,7 +127,7 @@ def _numbers(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 
 
 def _distances(dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether a dist layer and its bounds, which a backend of this package computes there, have the right bits."""
+    """Return whether a dist layer and its bounds, computed by our backend there, have the right bits."""
     x, w = (each[: rows * 67].view(rows, 67) for each, rows in zip(_numbers(dtype), (7, 13), strict=True))
     top = x + x.abs()
     layer = DistLinear(67, 13).to(device, dtype)
@@ -140,7 +140,7 @@ def _distances(dtype: torch.dtype, device: torch.device) -> bool:
 
 
 def _tanh(dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether tanh errs by no more than the bounds of heads allow."""
+    """Return whether tanh errs by no more than the bounds of heads allow."""
     x = torch.linspace(-10, 10, 4001, dtype=dtype)
     allowed = (TANH_EPS if dtype == torch.float32 else DOUBLE_TANH_EPS) * torch.finfo(dtype).eps
     wrong = x.to(device).tanh().cpu().double().numpy() - np.tanh(x.double().numpy())
@@ -153,9 +153,9 @@ CALLS = ("__call__", "_call_impl", "_wrapped_call_impl", "__getattribute__", "__
 
 
 def check_network(network: PixelNet) -> None:
-    """Raise unless every part of the network declares the contract, is in eval mode and as its class made it.
+    """Raise unless every part of the network declares the contract, is in eval mode and unmodified.
 
-    Layers are not searched for values that are not finite: `rounding_error` finds them.
+    It does not look for values that are not finite: `rounding_error` finds them.
     """
     for name, module in _declared(type(network).__name__, network):
         _check_module(name, module)
@@ -168,7 +168,7 @@ def check_network(network: PixelNet) -> None:
 
 
 def check_process(parts: Iterable[Contract]) -> None:
-    """Raise if this process is set up so that what a network's parts declare does not hold: at every certificate."""
+    """Raise if a setting of this process breaks the declarations of a network's parts; called for every certificate."""
     if nn_module._global_forward_hooks or nn_module._global_forward_pre_hooks:
         raise ValueError("global forward hooks are registered, which can change what a network computes: remove them")
     if any(part.multiplies for part in parts):
@@ -205,9 +205,9 @@ def check_products() -> None:
 
 
 def _declared(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """All modules with their names; TypeError for one that does not declare the contract, nor is part of one that does.
+    """Return all modules by name; TypeError for one that neither declares the contract nor belongs to one that does.
 
-    What a list holds counts as a child of its owner.
+    The items of a list count as children of its owner.
     """
     if not isinstance(module, Contract):
         raise TypeError(
@@ -228,7 +228,7 @@ def _declared(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 
 def _declares(cls: type[Contract]) -> bool:
-    """Whether the class itself declares the contract, instead of inheriting the declarations of another one."""
+    """Return whether the class itself declares the contract, instead of inheriting another's declarations."""
     above = [each for each in cls.__mro__[1:] if issubclass(each, Contract)]
     return not inspect.isabstract(cls) and all(inspect.isabstract(each) or each is Contract for each in above)
 

@@ -54,7 +54,7 @@ Refused = dict[str, str]  # files that are not certified, each with a sentence t
 def read_for(
     network: Network, paths: Sequence[str | os.PathLike[str]], resize: bool = False
 ) -> tuple[list[str], Tensor | None, Refused]:
-    """Read image files as what the network takes: the files that it takes, their pixels, and the others.
+    """Read image files for the network; return the accepted files, their pixels, and the refused files.
 
     resize: cut and resize files of other sizes. Networks that were trained on resized images do so themselves.
     """

@@ -21,9 +21,9 @@ class Method:
     """A method of proof for float networks. Every method tries the margin first; no method proves less.
 
     summary: one line for the command line. after_box: what is tried after the box, in this order; it is called once for
-    a network, and computes what depends on the network alone; None for a method that does without the box. contains:
-    other methods, besides margin and box, whose proofs it tries as well. costly: `evaluate` may spare it where quick
-    proofs suffice. data_sets: whether it is fast enough for a data set. per_pixel: whether eps may be a tensor.
+    a network, and computes what depends on the network alone; None for a method that does not use the box. contains:
+    other methods, besides margin and box, whose proofs it tries as well. costly: `evaluate` skips it where quick proofs
+    are enough. data_sets: whether it is fast enough for a data set. per_pixel: whether eps may be a tensor.
     """
 
     summary: str
@@ -88,6 +88,6 @@ def contained(name: str) -> set[str]:
 
 
 def methods_in_words() -> str:
-    """Say in one line what each method is for."""
+    """Write one line that says what each method is for."""
     grouped = groupby(METHODS, key=lambda name: METHODS[name].summary)
     return "; ".join(f"{', '.join(names)}: {summary}" for summary, names in grouped) + "."

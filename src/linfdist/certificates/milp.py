@@ -1,8 +1,8 @@
 """The exact robust radius of tiny networks of distances, by mixed-integer linear programming.
 
-Branch and bound in which nothing is believed: HiGHS proposes multipliers, a few lines of arithmetic check them. Its MIP
-solver is not used: its presolve has called programs infeasible that have solutions (1.15.1, and a number of reports of
-other versions), and that would be a wrong certificate.
+Branch and bound without trust in the solver: HiGHS proposes multipliers, and a few lines of arithmetic check them. Its
+MIP solver is not used, because its presolve has called feasible programs infeasible (1.15.1, and a number of reports of
+other versions), which would give a wrong certificate.
 """
 
 import heapq
@@ -26,7 +26,10 @@ WHOLE = 1e-6  # how far a binary of the relaxation may be from a whole number to
 
 
 class Answer(NamedTuple):
-    """bound: proved, up to TOLERANCE: no point of the program has a smaller r. value: r of `point`, the best found."""
+    """The result of `minimise`.
+
+    bound: no point of the program has a smaller r (proved, up to TOLERANCE). value: r of `point`, the best found.
+    """
 
     bound: float
     value: float
@@ -40,7 +43,7 @@ class _Solved(NamedTuple):
 
 
 def minimise(program: Program, deadline: float) -> Answer:
-    """Find the least r of a program, as far as time allows: parts that are still open then keep the bound low."""
+    """Find the least r of a program; when time is up, the open parts still count in the bound."""
     relaxation = Relaxation(program, deadline)
     lower, upper = np.array(program.lower), np.array(program.upper)
     reach = float(upper[0])
@@ -73,7 +76,7 @@ def minimise(program: Program, deadline: float) -> Answer:
 
 
 def fixed(program: Program, point: Floats, slack: float, deadline: float) -> Answer:
-    """Find the least r for that point's choices of pieces and another slack."""
+    """Find the least r with the point's choice of pieces and another slack."""
     lower, upper = np.array(program.lower), np.array(program.upper)
     lower[program.binaries] = upper[program.binaries] = point[program.binaries].round()
     return Answer(*Relaxation(program, deadline, slack).solve(lower, upper))
@@ -82,7 +85,7 @@ def fixed(program: Program, point: Floats, slack: float, deadline: float) -> Ans
 def _branch(program: Program, point: Floats | None, lower: Floats, upper: Floats) -> int | None:
     """Choose the binary that is furthest from a whole number; None if all are whole.
 
-    Without a point, it is any that is free.
+    Without a point, choose any free one.
     """
     free = [column for column in program.binaries if lower[column] < upper[column]]
     if not free or point is None:
@@ -92,7 +95,7 @@ def _branch(program: Program, point: Floats | None, lower: Floats, upper: Floats
 
 
 class Relaxation:
-    """A program without whole numbers: minimise c x, A x <= b, for one set of bounds of x after the other."""
+    """A linear program: minimise c x subject to A x <= b, for many sets of bounds of x in turn."""
 
     def __init__(self, program: Program, deadline: float, slack: float | None = None) -> None:
         highspy = self.highspy = import_highs()
@@ -162,11 +165,11 @@ def import_highs() -> Any:
 
 @dataclass(frozen=True)
 class TrueRadius:
-    """What is known of the distance from one image to the next class, in pixels.
+    """Bounds of the distance from one image to the nearest image of another class, in pixels.
 
     radius: the prediction is constant on the closed ball of this radius within [0, 1]; 1 is the whole cube. upper: the
-    distance of `witness` (C, H, W), an image to which the network as executed gives another class; infinity and None
-    if none was found. The two differ by the tolerances alone, unless the time was up or the radius is 1.
+    distance of `witness` (C, H, W), an image to which the network as executed gives another class; infinity and None if
+    none was found. The two differ only by the tolerances, unless time was up or the radius is 1.
     """
 
     prediction: int
@@ -182,15 +185,15 @@ def radii(network: PixelNet, x: Tensor, time_limit: float = 60.0) -> Tensor:
 
 @torch.no_grad()
 def true_radius(network: PixelNet, x: Tensor, time_limit: float = 60.0) -> list[TrueRadius]:
-    """How far each image x (B, C, H, W) in [0, 1] is from the nearest image in [0, 1] of another class.
+    """Compute the distance of each image x (B, C, H, W) in [0, 1] to the nearest image in [0, 1] of another class.
 
-    Branch and bound over linear programs. HiGHS (extra `milp`) solves these; every bound is then checked apart from it,
+    Branch and bound over linear programs. HiGHS (extra `milp`) solves these; every bound is then checked independently,
     rounding included (`minimise`), so the solver's tolerances and errors can make a radius smaller, never too large.
-    The program is the network in exact arithmetic; what the network as executed may differ by, E for a logit
-    (`rounding_error`), is paid for by counting a class as reached when it comes within 2E of the predicted one.
+    The program is the network in exact arithmetic; to cover the rounding of the network as executed, E for a logit
+    (`rounding_error`), a class counts as reached when it comes within 2E of the predicted one.
 
-    time_limit: seconds per image; what is proved by then is returned. For tiny DistNets: refuses those that could
-    need more than MAX_BINARIES binary variables.
+    time_limit: seconds per image; the radius proved by then is returned. It is for tiny DistNets, and refuses those
+    that could need more than MAX_BINARIES binary variables.
     """
     import_highs()
     check_network(network)
@@ -208,7 +211,7 @@ def true_radius(network: PixelNet, x: Tensor, time_limit: float = 60.0) -> list[
 
 
 class _Search:
-    """One image: programs over growing balls, each of them small because its ball is."""
+    """The search for one image: programs over growing balls, small as long as the balls are."""
 
     def __init__(self, network: PixelNet, plain: Plain, image: Tensor, deadline: float) -> None:
         self.network, self.plain, self.image, self.deadline = network, plain, image, deadline
@@ -257,7 +260,7 @@ class _Search:
         return [j for j in order if j != self.prediction and lower[j] <= upper[self.prediction] + self.slack]
 
     def nearest(self, reach: float) -> float:
-        """Bound from below the distance at which another class begins: `reach`, if none does within the ball."""
+        """Bound the distance to the nearest other class from below; `reach`, if there is none in the ball."""
         bound, within = reach, reach
         for rival in self.rivals(reach):
             if rival not in self.rivals(within):
@@ -273,7 +276,7 @@ class _Search:
         return bound
 
     def show(self, program: Program, answer: Answer) -> None:
-        """Look for a witness near the solver's point, which may be short of the other class by the slack."""
+        """Look for a witness near the solver's point, which may miss the other class by the slack."""
         beyond = -program.slack
         while answer.point is not None and not self.try_witness(program, answer.point) and beyond > -1e-2:
             answer = fixed(program, answer.point, beyond, self.deadline)

@@ -82,7 +82,7 @@ class Plain:
         return cls(layers, folded.crop, error + own, own, folded.per_class)
 
     def by_class(self, y: Floats) -> Floats:
-        """Means over the outputs of each class: (O,) -> (classes,)"""
+        """Average the outputs of each class: (O,) -> (classes,)."""
         return y.reshape(-1, self.per_class).mean(1)
 
     def values(self, x: Floats) -> list[Floats]:
@@ -105,11 +105,11 @@ class Plain:
         return range(label * self.per_class, (label + 1) * self.per_class)
 
     def near(self, x: Floats, reach: float) -> list[Pieces]:
-        """Do as `bounds` does, over the ball around x (I,) within [0, 1]."""
+        """Do the same as `bounds` over the ball around x (I,) within [0, 1]."""
         return self.bounds(*ball(x, reach))
 
     def count_binaries(self) -> int:
-        """Count the binaries of a program over all images and classes; around one image there are far fewer."""
+        """Count the binary variables of a program over all images and classes; around one image there are far fewer."""
         pixels = self.layers[0].weight.shape[1]
         kept = [pieces.keep.sum(1) for pieces in self.bounds(np.zeros(pixels), np.ones(pixels))]
         return int(sum(count[count > 1].sum() for count in kept))
@@ -127,11 +127,11 @@ def double(tensor: Tensor) -> Floats:
 class Program:
     """Minimise the radius r <= reach at which the output of class `rival` is at most that of `prediction`, + slack.
 
-    An output is y = max over pieces of s (x - w), + shift. That it is at least each piece is linear; that it is at most
-    one of them takes a binary variable for each piece that can be the largest in the ball. Either is left out where a y
-    too small (too large) could not help the rival. |y - y(image)| <= r, since layers are 1-Lipschitz, makes the linear
-    relaxation as tight as the margin. Columns hold what pixels and outputs differ by from those of the image: they and
-    all constants are small then, whatever the size of the weights.
+    An output is y = max over pieces of s (x - w), + shift. The lower constraint, y is at least each piece, is linear;
+    the upper one, y is at most one of them, needs a binary variable for each piece that can be the largest in the ball.
+    Either is left out where a y too small (too large) could not help the rival. |y - y(image)| <= r, since layers are
+    1-Lipschitz, makes the linear relaxation as tight as the margin. Columns hold differences of pixels and outputs from
+    those of the image, so they and all constants are small, whatever the size of the weights.
     """
 
     def __init__(self, net: Plain, x: Floats, prediction: int, rival: int, reach: float, slack: float) -> None:
@@ -185,7 +185,7 @@ class Program:
         self.limits.append(limit + FEASIBILITY)
 
     def at_most_one(self, y: int, terms: list[tuple[int, float, float]], low: Floats, high: Floats) -> None:
-        """y <= sign * source + constant for one of the terms, between whose bounds the binaries choose."""
+        """Require y <= sign * source + constant for one of the terms, chosen by the binary variables."""
         choice = [self.column(0.0, 1.0) for _ in terms] if len(terms) > 1 else []
         self.binaries += choice
         for sign in (1.0, -1.0) if choice else ():  # exactly one is chosen
@@ -204,7 +204,7 @@ class _Wanted(NamedTuple):
 
 
 def _wanted(bounds: list[Pieces], own: range, others: range) -> list[_Wanted]:
-    """Which outputs are bounded from which side: one entry for the pixels, then one for each layer.
+    """Decide which outputs to bound from which side: one entry for the pixels, then one for each layer.
 
     own, others: the outputs of the last layer that belong to the prediction, and to its rival.
     """

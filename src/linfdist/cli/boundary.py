@@ -1,4 +1,4 @@
-"""How the command line talks: one way to say something, and one place where errors become a line and an exit code."""
+"""Output and errors of the command line: one place where errors become a line and an exit code."""
 
 import errno
 import hashlib
@@ -27,15 +27,15 @@ _RESUME = {  # what to do after Ctrl-C, by verb, where it is not what the librar
 
 
 def say(*lines: str, error: bool = False) -> None:
-    """Print plain lines: no markup, no colours, no wrapping. A name with a line break in it stays on its line."""
+    """Print plain lines without markup, colours and wrapping. A name with a line break in it stays on its line."""
     text = "\n".join(printable(line) for line in lines)
     console(stderr=error).print(text, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
 
 def fail(*lines: str, code: int = 1, topic: str | None = None) -> typer.Exit:
-    """Print to stderr; raise what is returned to leave with that exit code.
+    """Print to stderr; return the exception to raise to leave with that exit code.
 
-    Of several processes on one machine that fail alike, one prints: those with the same text, or the same `topic`.
+    Print each error once per machine: processes whose errors have the same text or `topic` print one.
     """
     text = "\n".join(lines)
     tell_launcher(text)
@@ -46,7 +46,7 @@ def fail(*lines: str, code: int = 1, topic: str | None = None) -> typer.Exit:
 
 @contextmanager
 def checking(parameter: str) -> Iterator[None]:
-    """Blame a parameter for what is wrong with its value: a usage error, exit code 2."""
+    """Turn an error about a parameter's value into a usage error, exit code 2."""
     try:
         yield
     except (OSError, ValueError) as error:
@@ -54,12 +54,12 @@ def checking(parameter: str) -> Iterator[None]:
 
 
 def is_first() -> bool:
-    """Return whether this process speaks to the user, of those that `torchrun` has started."""
+    """Return whether this is the process that prints, among those that `torchrun` has started."""
     return os.environ.get("RANK", "0") == "0"
 
 
 def explain(error: BaseException) -> str:
-    """Say what is wrong; of the system's errors, which file it is about and why."""
+    """Describe an error; for the system's errors, name the file and the reason."""
     if isinstance(error, MemoryError):
         return "there is not enough memory for this: give fewer images at a time, or a smaller network"
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
@@ -68,7 +68,7 @@ def explain(error: BaseException) -> str:
 
 
 def _bare_flags(parameters: list[Any]) -> list[Any]:
-    """Return a command's parameters; its help then shows nothing behind a flag, where typer would write <bool>."""
+    """Return a command's parameters, with flags whose help does not end in typer's <bool>."""
     for each in parameters:
         if getattr(each, "is_flag", False) and each.metavar is None:
             each.metavar = ""
@@ -84,7 +84,7 @@ class Verb(TyperCommand):
 
 
 class VerbGroup(TyperGroup):
-    """Verbs that begin with the same word, such as `linfdist data`."""
+    """Verbs that start with the same word, such as `linfdist data`."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """All options before the verb, --help among them."""
@@ -92,9 +92,9 @@ class VerbGroup(TyperGroup):
 
 
 class Verbs(VerbGroup):
-    """All verbs. What a user can cause is told on stderr, exit code 1; only bugs of this package give a traceback.
+    """All verbs. Errors that a user can cause are printed to stderr, exit code 1; only bugs give a traceback.
 
-    A command that is not written as it should be is told in the same way, exit code 2, with a second line for help.
+    A misused command prints its error in the same way, exit code 2, with a second line about help.
     """
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
@@ -128,13 +128,13 @@ class Verbs(VerbGroup):
 
 
 def _lines(text: str) -> list[str]:
-    """Split an error with several reasons, each on a line of its own that is indented."""
+    """Split an error with several reasons into indented lines."""
     first, *rest = text.split("\n  ")
     return [first, *(f"  {each}" for each in rest)]
 
 
 def _misused(error: Any) -> Exception:
-    """Say what is wrong with the command, and where its help is; the verb's help itself if nothing was given."""
+    """Print what is wrong with the command and where its help is; the verb's help itself if nothing was given."""
     if type(error).__name__ == "NoArgsIsHelpError" or error.ctx is None:
         return error
     text = " ".join(error.format_message().replace("Value error, ", "").split())  # of pydantic, within typer
@@ -142,7 +142,7 @@ def _misused(error: Any) -> Exception:
 
 
 def _cause(error: RuntimeError) -> str | None:
-    """Tell a RuntimeError that the machine or the environment has caused from a bug."""
+    """Return whether the machine or the environment caused a RuntimeError, rather than a bug."""
     if "DefaultCPUAllocator" in str(error):
         return explain(MemoryError())
     from linfdist.machine import backend_in_use
@@ -155,7 +155,7 @@ def _cause(error: RuntimeError) -> str | None:
 
 
 def first_to_say(topic: str) -> bool:
-    """Return whether no other process that `torchrun` has started on this machine has asked this before.
+    """Return whether this is the first process to ask, among those that `torchrun` has started on this machine.
 
     Torchrun gives each process a file for its error, in a folder of this machine, job and attempt.
     """
@@ -173,7 +173,7 @@ def first_to_say(topic: str) -> bool:
 
 
 def tell_launcher(text: str) -> None:
-    """Leave the reason where `torchrun` looks for it, for its report of what has failed first."""
+    """Write the reason where `torchrun` reads it for its report of the first failure."""
     place = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if not place or Path(place).exists():
         return

@@ -70,7 +70,7 @@ def compare(
 
 
 def _draw(panel: "Panel", folder: Path) -> None:
-    """Draw the picture, for white and for dark pages; say what is missing if that cannot be done."""
+    """Draw the picture on white and on dark; print what is missing if that fails."""
     from linfdist.report.charts import compared_chart
 
     try:

@@ -115,14 +115,14 @@ def export(
 
 
 def _refuse(why: str, **options: object) -> None:
-    """ValueError if one of these options was given: it would have no effect."""
+    """Raise ValueError if one of these options was given: it would have no effect."""
     given = [f"--{name}" for name, value in options.items() if value is not None]
     if given:
         raise ValueError(f"{', '.join(given)}: only for {why}")
 
 
 def _origin(model: Model, data_dir: Path | None) -> dict[str, Any]:
-    """Return what an exact file says of where its network comes from, as its float file and recipe do."""
+    """Return the origin that an exact file states, as its float file and recipe state it."""
     from linfdist import data
 
     if model.recipe is None:
@@ -146,7 +146,7 @@ def _freeze(
 ) -> "tuple[FrozenNet, tuple[str, Comparison] | None]":
     """Freeze the network and, if there is a data set, compare it with the float one; the comparison has a title.
 
-    page: it is for a page, which can do without a comparison, and has a use for data and eps of its own.
+    page: it is for a page, which does not need the comparison, but uses data and eps.
     """
     from linfdist import data, exact
     from linfdist.exact.freeze import with_accuracy
@@ -178,7 +178,7 @@ def _freeze(
 
 
 def _show(frozen: "FrozenNet", compared: "tuple[str, Comparison] | None", model: Model, file: Path | None) -> None:
-    """Show what freezing did. Bounds are rounded up, what is proved is cut off after two digits."""
+    """Show the effect of freezing. Bounds are rounded up, certified accuracy is cut off after two digits."""
     screen, facts = console(), frozen.facts
     distance = f"at most {up(facts['distance'], 6)}"
     if frozen.head is None:
@@ -238,9 +238,9 @@ def _share(total: int, kept: int) -> str:
 def write_page(
     model: Model, frozen: "FrozenNet", target: Path, dataset: str | None, eps: str | None, data_dir: Path | None
 ) -> None:
-    """Write the page of a frozen network; what it does without, for want of data, is said.
+    """Write the page of a frozen network; print which parts are missing for lack of data.
 
-    An exact network goes onto the page as its file is, byte for byte.
+    The page contains an exact network's file byte for byte.
     """
     from linfdist.export.html import to_html
 

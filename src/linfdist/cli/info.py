@@ -63,7 +63,7 @@ def info(
 
 
 def _gpus() -> list[tuple[str, str]]:
-    """Say of every GPU what it is, and which backend computes there or what is missing; why there is none else."""
+    """Describe every GPU and its backend, or what is missing; without a GPU, say why there is none."""
     from linfdist import machine
 
     return [(str(gpu.device), _gpu(gpu)) for gpu in machine.gpus()] or [("GPU", f"none: {machine.why_none()}")]

@@ -34,7 +34,7 @@ def _complete_recipe(incomplete: str) -> list[str]:
 
 
 def chosen_device(name: str) -> "torch.device":
-    """Find the device of that name, and say which it is, on stderr, if there was a choice; one process speaks."""
+    """Find the device of that name; if there was a choice, one process prints it to stderr."""
     from linfdist import machine
 
     with checking("--device"):
@@ -112,14 +112,14 @@ class Model:
             raise ValueError(f"{target} belongs to the network or its run: choose another file to write to")
 
     def data(self, given: str | None) -> str:
-        """Choose the data set: the one given, else the recipe's, else what an exact network says."""
+        """Choose the data set: the one given, else the recipe's, else the one that an exact network states."""
         from linfdist.data import NAMES
 
         stated = self.network.stated("data")
         return self._choose(given, self.recipe.data if self.recipe else stated if stated in NAMES else None, "--data")
 
     def eps(self, given: str | None) -> str:
-        """Choose the radius, as text: the one given, else the recipe's, else what an exact network says."""
+        """Choose the radius, as text: the one given, else the recipe's, else the one that an exact network states."""
         return self._choose(given, self.recipe.eps if self.recipe else self.network.stated("eps"), "--eps")
 
     def _choose(self, given: str | None, own: str | None, option: str) -> str:
@@ -133,10 +133,10 @@ class Model:
 def open_model(name: str, device: str = "cpu") -> Model:
     """Open a network's file, the folder of a finished run, or a network of the zoo, whose results go to runs/NAME.
 
-    device: where it is to compute, as `--device` says; exact networks compute on the CPU.
+    device: where to compute, as in `--device`; exact networks compute on the CPU.
 
-    Results of an exact network go to a folder of its own beside its file, which has the file's name without its
-    ending, or with another one if that is the folder of a run. OSError or ValueError says what is wrong.
+    Results of an exact network go to a folder beside its file with the file's name without its ending, or with another
+    ending if that is the folder of a run. Raises OSError or ValueError that says what is wrong.
     """
     from linfdist import recipes
     from linfdist.certificates import on_device

@@ -51,7 +51,7 @@ def report(
 
 
 def _check(run: Path) -> None:
-    """Raise ValueError if this is a network: a report is about an evaluation of it."""
+    """Raise ValueError if this is a network: a report needs an evaluation."""
     name = str(run)
     if not run.exists() and name in zoo.names():
         raise ValueError(

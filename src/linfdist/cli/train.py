@@ -59,7 +59,7 @@ def train(
 
 
 def _resumed(recipe: "Recipe", settings: list[str], folder: Path) -> "Recipe":
-    """Return the recipe that the run in this folder was begun with; settings that differ from it will be refused."""
+    """Return the recipe of the run in this folder; settings that differ from it will be refused."""
     from linfdist import recipes
     from linfdist.recipes.schema import PHASES
 

@@ -43,13 +43,13 @@ class Augment:
         return (height, width) if self.crop is None else (self.crop, self.crop)
 
     def changes(self, height: int, width: int) -> bool:
-        """Whether images of this size can come out other than they went in."""
+        """Return whether the augmentation can change images of this size."""
         return self.flip or self.pad > 0 or self.size(height, width) != (height, width)
 
 
 @dataclass(frozen=True)
 class Choices:
-    """What was drawn for each image of a batch, on the CPU: where its crop begins, and whether it is mirrored."""
+    """The choices for each image of a batch, on the CPU: where its crop begins, and whether it is mirrored."""
 
     recipe: Augment
     top: Tensor  # (B,) int64
@@ -63,7 +63,7 @@ class Choices:
     def apply(self, images: Tensor) -> Tensor:
         """Crop and flip images, uint8 or float32 (B, C, H, W) on any device -> the same (B, C, H', W').
 
-        The result is the same on every device: pixels are copied, nothing is computed with them.
+        The result is the same on every device, because pixels are only copied.
         """
         _check(images)
         if not self.recipe.changes(*images.shape[2:]):
@@ -73,8 +73,8 @@ class Choices:
     def _on_cpu(self, images: Tensor) -> Tensor:
         """Crop and flip with NumPy, on one thread.
 
-        The work is too small to be worth waking other threads. Copies out of a view of all crops go row by row, which
-        torch's indexing does not.
+        The work is too small for several threads. Copying from a view of all crops goes row by row, unlike torch's
+        indexing.
         """
         source = _padded(images.numpy(), self.recipe)
         crops = np.lib.stride_tricks.sliding_window_view(source, self.recipe.size(*images.shape[2:]), axis=(2, 3))
@@ -86,7 +86,7 @@ class Choices:
         return torch.from_numpy(result)
 
     def gathered(self, images: Tensor) -> Tensor:
-        """Do the same by looking up where every pixel comes from, in a few operations on the images' device."""
+        """Do the same as `_on_cpu` by gathering pixels from their sources, in a few operations on the device."""
         height, width = images.shape[2:]
         rows, columns = self.recipe.size(height, width)
         chosen = torch.stack([self.top, self.left, self.mirrored.long()])  # small, and so sent in one piece
@@ -107,8 +107,8 @@ class Choices:
 def draw(recipe: Augment, shape: Sequence[int], generator: torch.Generator) -> Choices:
     """Draw the changes of a batch (B, C, H, W) on the CPU, from `generator` alone.
 
-    The order is rows, columns, flips, shares: the same state gives the same choices, whatever the device that applies
-    them and the number of threads.
+    The order is rows, columns, flips, shares. The same state gives the same choices on every device and number of
+    threads.
     """
     batch, _, height, width = shape
     rows, columns = recipe.size(height, width)
@@ -137,7 +137,7 @@ def augment(images: Tensor, recipe: Augment, generator: torch.Generator) -> Tens
 
 
 def send(tensor: Tensor, device: torch.device) -> Tensor:
-    """Bring a tensor from the CPU to a device. To a GPU it goes from pinned memory, and nobody waits for it."""
+    """Move a tensor from the CPU to a device; to a GPU asynchronously, from pinned memory."""
     if device.type == "cuda" and tensor.device.type == "cpu":
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)
@@ -187,19 +187,19 @@ class Warp:
 
     @property
     def changes(self) -> bool:
-        """Whether images can come out other than they went in."""
+        """Return whether the warp can change images."""
         return self.share > 0 and max(self.turn, self.stretch, self.slide) > 0
 
     def draw(self, batch: int, generator: torch.Generator) -> Tensor:
         """Draw for each image of a batch, on the CPU: whether it is warped, then five numbers in [-1, 1). (B, 6)
 
-        From `generator` alone: the same state gives the same numbers, whatever the number of threads.
+        The numbers come from `generator` alone: the same state gives the same numbers on any number of threads.
         """
         drawn = torch.rand(batch, 6, generator=generator, dtype=torch.float32)
         return torch.cat([(drawn[:, :1] < self.share).float(), 2 * drawn[:, 1:] - 1], 1)
 
     def apply(self, pixels: Tensor, drawn: Tensor) -> Tensor:
-        """Warp images by what was drawn for them: float32 (B, C, H, W) in [0, 1] -> the same, on their device.
+        """Warp images by the drawn numbers: float32 (B, C, H, W) in [0, 1] -> the same, on their device.
 
         Values between pixels are interpolated, and what comes in from outside repeats the border. Interpolation rounds:
         another kind of device, or another instruction set, may give other last bits. The number of threads and the
@@ -214,7 +214,7 @@ class Warp:
         return pixels.index_copy(0, chosen, warped.clamp(0, 1))
 
     def _places(self, drawn: Tensor, height: int, width: int) -> Tensor:
-        """Return where each pixel of the results comes from, as torch wants it: sides run from -1 to 1. (B, H, W, 2)
+        """Return where each pixel of the results comes from, in torch's coordinates from -1 to 1: (B, H, W, 2).
 
         Torch's own `affine_grid` does this by a product of small matrices, which takes half of the time of a warp.
         """

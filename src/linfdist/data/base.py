@@ -27,11 +27,11 @@ class Dataset:
 
 
 def spread_out(count: int, total: int) -> Tensor:
-    """Return the numbers of `count` of `total` samples, or of all, in order: one of each of `count` equal stretches.
+    """Return the indices of `count` of `total` samples, at most all: one from each of `count` equal stretches.
 
-    So a data set that is sorted by class gives all of its classes. Which sample of its stretch is taken moves with the
-    golden ratio, for sets may alternate too: every other training image of MNIST comes from another collection of
-    digits, and is far easier.
+    So a data set that is sorted by class gives all of its classes. The position within a stretch moves with the golden
+    ratio, because sets may alternate too: every other training image of MNIST comes from another collection of digits,
+    and is far easier.
     """
     count = min(count, total)
     stretch = torch.arange(count)

@@ -1,4 +1,4 @@
-"""What a data set declares: its constants, where it comes from, and what can go wrong with it. No torch, no NumPy."""
+"""The declaration of a data set: its constants, sources and errors. It imports neither torch nor NumPy."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ Labels: TypeAlias = "NDArray[np.int64]"
 
 
 class DataError(LinfdistError, RuntimeError):
-    """A data set cannot be had or used; the message says why and what to do."""
+    """A data set cannot be fetched or used; the message says why and what to do."""
 
 
 class Unavailable(DataError):
@@ -26,14 +26,15 @@ class Unavailable(DataError):
 
 
 class Corrupt(DataError):
-    """A file is not what it should be; the message names it."""
+    """A file has the wrong content; the message names it."""
 
 
 @dataclass(frozen=True)
 class Info:
     """The constants of a data set.
 
-    `mean` is per channel and `std` one scalar, both on the 0–1 intensity scale: with one scalar the ℓ∞ ball stays one.
+    `mean` is per channel and `std` one scalar, both on the 0–1 intensity scale: with one scalar the ℓ∞ ball stays a
+    ball.
     """
 
     name: str

@@ -24,7 +24,7 @@ NAMES: tuple[str, ...] = tuple(_BUILTIN)
 
 @dataclass(frozen=True)
 class Fetched:
-    """Where a data set is stored, where it came from, and whether this call brought it."""
+    """Where a data set is stored, where it came from, and whether this call fetched it."""
 
     folder: Path
     source: str
@@ -62,7 +62,7 @@ def load(
 
 
 def fetch(name: str, data_dir: str | os.PathLike[str] | None = None) -> Fetched:
-    """Fetch a data set from the first source that works, and store it; what is stored and intact is kept.
+    """Fetch a data set from the first source that works, and store it; an intact stored one is kept.
 
     A damaged stored file is replaced. Any number of processes may call this at once: one works, the others wait.
     """
@@ -102,7 +102,7 @@ def info(name: str | os.PathLike[str], resize: int | None = None) -> Info:
 
 
 def stored_classes(name: str, data_dir: str | os.PathLike[str] | None = None) -> tuple[str, ...] | None:
-    """Name the classes of a data set if it is here and intact; it is not fetched for them."""
+    """Name the classes of a data set if it is stored and intact; do not fetch it."""
     if name in _BUILTIN and not store.file(store.data_root(data_dir), name, "test").is_file():
         return None
     try:

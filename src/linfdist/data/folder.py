@@ -19,9 +19,9 @@ _TEST_SHARE = 5  # without train/ and test/, one image in five is for testing
 def load(root: Path, split: str, resize: int | None = None) -> Dataset:
     """Load one split of a folder of images.
 
-    Classes are the sorted names of the folders. Without `train/` and `test/` an image is for testing if a hash of its
-    path says so: every fifth or so, the same ones on every machine, whatever is added or removed besides.
-    One gray channel if all images of both splits are gray, else RGB. resize: see `ImageFile.pixels`.
+    Classes are the sorted names of the folders. Without `train/` and `test/` a hash of its path decides whether an
+    image is for testing: about every fifth is, the same ones on every machine, whatever other images are added or
+    removed. One gray channel if all images of both splits are gray, else RGB. resize: see `ImageFile.pixels`.
     """
     paths, classes = _listing(root)
     chosen = paths[split]
@@ -89,7 +89,7 @@ def _split_of(name: str) -> str:
 def measure(train: Dataset, title: str, test: int = 0) -> Info:
     """Return the constants of a training set; `test` is the number of test images.
 
-    The mean is that of each channel; the standard deviation is one number, of a pixel about the mean of its channel.
+    The mean is per channel; the standard deviation is one number, of all pixels about their channel's mean.
     """
     mean, variance = _moments(train.images)
     channels, height, width = train.images.shape[1:]

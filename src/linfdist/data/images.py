@@ -1,7 +1,7 @@
-"""Image files: what comes out are exactly the pixels in the file, 8 bits per channel, or the file is refused.
+"""Image files: reading returns exactly the pixels in the file, 8 bits per channel, or refuses the file.
 
-Size, mode and depth are looked at before anything is decoded. Nothing is converted that a viewer would show otherwise:
-a certificate is about the pixels that were hashed, and these must be the ones in the file.
+Size, mode and depth are checked before anything is decoded. No conversion changes what a viewer would show: a
+certificate is about the pixels that were hashed, and these must be the ones in the file.
 """
 
 import io
@@ -71,9 +71,9 @@ class ImageFile:
 
         Colour never becomes gray, but RGB with three equal channels is gray already.
 
-        size: the (height, width) that it must have, and `need` the words for that; another one is refused before it is
-        decoded. An alpha channel is left out if every pixel is opaque, else the image is refused. resize: the side of
-        the square that is cut out of the middle, as large as possible, and resized.
+        size: the (height, width) that it must have, and `need` the words for that; an image of another size is refused
+        before it is decoded. An alpha channel is left out if every pixel is opaque, else the image is refused. resize:
+        the side to which the largest square in the middle is resized.
         """
         columns, rows = self._image.size
         if size is not None and size not in ((rows, columns), (columns, rows)):  # it may have to be turned
@@ -101,7 +101,7 @@ class ImageFile:
         return np.ascontiguousarray(pixels.transpose(2, 0, 1)) if pixels.ndim == 3 else pixels[None]
 
     def _turn(self) -> Image.Transpose | None:
-        """Read from EXIF how the image is made upright."""
+        """Read from EXIF how to turn the image upright."""
         try:
             value = self._image.getexif().get(_ORIENTATION, 1)
             return None if value in (0, 1) else _TURNS[value]  # some cameras write 0 where they do not know
@@ -142,8 +142,8 @@ def read_images(
 ) -> Tensor:
     """Read image files for a network that takes (C, H, W) = `shape`: uint8 (B, C, H, W).
 
-    An image of another size is refused before it is decoded: what was resized is another image. Only for a network that
-    was trained on resized images (`resize` is the side of the squares) they are resized here, too.
+    An image of another size is refused before it is decoded, because a resized image is another image. Images are
+    resized only for a network that was trained on resized images (`resize` is the side of the squares).
     """
     channels, height, width = shape
     if resize is not None:
@@ -158,7 +158,7 @@ def read_images(
 
 
 def image_files(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
-    """List image files as given, and in place of each folder those below it, sorted."""
+    """List image files as given, replacing each folder by the files below it, sorted."""
     found: list[Path] = []
     for path in map(Path, paths):
         if not path.exists():
@@ -185,7 +185,7 @@ def files_below(folder: Path) -> list[Path]:
 
 @contextmanager
 def warnings_refused() -> Iterator[None]:
-    """Treat what Pillow only warns of as errors. Enter it before threads are started: filters are the process's."""
+    """Turn Pillow's warnings into errors. Enter it before threads start: warning filters belong to the process."""
     with warnings.catch_warnings():
         warnings.filterwarnings("error", module=r"PIL\.")
         yield
@@ -207,7 +207,7 @@ def _refusing(where: str) -> Iterator[None]:
 
 
 def _bits(image: PIL.ImageFile.ImageFile) -> int:
-    """Find the bits per channel in the file, 0 if they are uneven; Pillow's mode is the same for 16 bits cut to 8.
+    """Find the bits per channel in the file, 0 if they differ; Pillow's mode does not show 16 bits cut to 8.
 
     Entries of palettes always have 8.
     """

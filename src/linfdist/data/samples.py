@@ -1,4 +1,4 @@
-"""Samples, labels and radii in memory as people have them: what is taken, and what is refused instead of guessed at."""
+"""Convert samples, labels and radii in memory; refuse what would have to be guessed."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def check_plain(tensor: Tensor, name: str) -> None:
 
 
 def plain_array(values: Any, name: str) -> NDArray[Any]:
-    """Return an array that is nothing but its numbers.
+    """Return a plain array of numbers.
 
     Subclasses carry more: masks, units, matrix products. Objects with an index, such as those of pandas, carry names
     that would have to be compared. Both are refused with TypeError. Lists and tuples become arrays.
@@ -35,7 +35,7 @@ def plain_array(values: Any, name: str) -> NDArray[Any]:
 
 
 def check_type(dtype: torch.dtype, name: str) -> None:
-    """Raise TypeError for samples of a type that does not say what scale they are on: 1 may be white, or black."""
+    """Raise TypeError for samples of a type without a known scale: 1 may be white, or almost black."""
     if dtype not in PIXELS:
         kind = str(dtype).removeprefix("torch.")
         raise TypeError(
@@ -44,9 +44,9 @@ def check_type(dtype: torch.dtype, name: str) -> None:
 
 
 def as_pixels(images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Return bytes as pixels of [0, 1], k/255 rounded once; floats are taken for pixels, and only get their type.
+    """Return bytes as pixels in [0, 1], k/255 rounded once; floats are pixels already, and are only cast.
 
-    The same bits on every device: divided by a Python number, torch on CUDA would multiply by a rounded 1/255 instead.
+    It gives the same bits on every device: torch on CUDA replaces division by a Python number by a multiplication.
     """
     if images.dtype != torch.uint8:
         check_type(images.dtype, "images")
@@ -55,7 +55,7 @@ def as_pixels(images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
 
 
 def as_samples(values: Any, name: str = "images") -> Tensor:
-    """Return samples as a tensor (N, C, H, W) on the CPU, of the type that they have: bytes or floats.
+    """Return samples as a tensor (N, C, H, W) on the CPU, bytes or floats as they are.
 
     Rows of features (N, F) become (N, F, 1, 1). Gray images (N, H, W) get a channel. In NumPy arrays the channels of
     images may come last, as (N, H, W, C).

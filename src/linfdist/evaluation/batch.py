@@ -19,7 +19,7 @@ from .settings import parse_methods
 
 
 class Certifiers:
-    """The certificates of a network, by any methods: all are about the network as it was when a method was first used.
+    """The certificates of a network by any methods, all for the network as it was when a method was first used.
 
     Images are bytes (B, C, H, W), labels int64 (B,), both on the CPU.
     """
@@ -29,7 +29,7 @@ class Certifiers:
         self.certifiers: dict[str, Certifier] = {}
 
     def __call__(self, images: Tensor, labels: Tensor, eps: Eps, method: str, radii: bool) -> Certificate:
-        """Certify images at eps, by the best of several methods; find their radii too, if these are asked for."""
+        """Certify images at eps, by the best of several methods; with `radii`, find their radii too."""
         x, names = self.network.from_bytes(images), strongest(parse_methods(method))
         for name in names:
             if name not in self.certifiers:
@@ -39,7 +39,7 @@ class Certifiers:
 
 @dataclass(frozen=True)
 class Batch:
-    """What is known of a batch of images.
+    """The results of a batch of images.
 
     rows: in the order of the images. attacked: what each attack made of the images (C, H, W), by index. seconds: the
     time that the certificates and each attack took.
@@ -63,8 +63,8 @@ def evaluate_batch(
 ) -> Batch:
     """Evaluate images uint8 (B, C, H, W) with labels (B,), whose indices in the data set are first, first + 1, ...
 
-    Images that are misclassified as they are are not attacked. radii: see `EvaluationSettings`. spare: costly methods
-    run after the attacks, and only on images that are correct, unbroken, and not certified by a quick method.
+    Images that are misclassified without an attack are not attacked. radii: see `EvaluationSettings`. spare: costly
+    methods run after the attacks, and only on images that are correct, unbroken, and not certified by a quick method.
     """
     start = time.perf_counter()
     quick = quick_part(method) if spare else method
@@ -100,7 +100,7 @@ def evaluate_batch(
 
 
 def attempt(network: Network, attack: Attack, images: Tensor, labels: Tensor, eps: Eps) -> tuple[Tensor, list[Attempt]]:
-    """Attack images uint8 (B, C, H, W); return the pixels that the attack made of them, and its results."""
+    """Attack images uint8 (B, C, H, W); return the attacked pixels and the results."""
     x = network.from_bytes(images)
     found = attack(network, x, labels.to(x.device), eps)
     results = zip(found.broken.tolist(), found.prediction.tolist(), found.size.tolist(), strict=True)
@@ -108,19 +108,19 @@ def attempt(network: Network, attack: Attack, images: Tensor, labels: Tensor, ep
 
 
 def quick_part(method: str) -> str:
-    """Return the part of a method that is quick, tried on every image; the method itself if all of it is."""
+    """Return the quick method to run on every image first; the method itself if it is quick."""
     return "box" if any(METHODS[each].costly for each in parse_methods(method)) else method
 
 
 def strongest(methods: Sequence[str]) -> list[str]:
-    """Return the methods that are not contained in another: what "crown" tries begins with all that "box" does."""
+    """Return the methods that no other one contains: "crown" contains "box", for example."""
     return [name for name in dict.fromkeys(methods) if not any(name in contained(other) for other in methods)]
 
 
 def best_of(proofs: Sequence[Certificate]) -> Certificate:
     """Combine several certificates of the same images: each of them holds on its own, image by image.
 
-    One that speaks of another prediction than the first does not count there. The margin's radii are the first's.
+    Where one predicts another class than the first, it does not count. The margin's radii are the first's.
     """
     best = proofs[0]
     for proof in proofs[1:]:
@@ -133,7 +133,7 @@ def best_of(proofs: Sequence[Certificate]) -> Certificate:
 
 
 def _with_more(proof: Certificate, rows: Tensor, more: Certificate) -> Certificate:
-    """Return the certificates, with the better of two for the images `rows`: their own, or that of `more`."""
+    """Return the certificates; for the images `rows`, the better of their own and that of `more`."""
     best, columns = best_of([proof[rows], more]), ("radius", "certified")
     return replace(proof, **{name: getattr(proof, name).index_copy(0, rows, getattr(best, name)) for name in columns})
 

@@ -43,7 +43,7 @@ class Bar:
 
 @contextmanager
 def busy(text: str, show: bool) -> Iterator[Callable[[str], None]]:
-    """Show on a terminal that something is under way, while there is nothing to count; yield what adds to the text."""
+    """Show on a terminal that work without a count is going on; yield a function that adds to the text."""
     screen = console(file=sys.stderr)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=screen, transient=True, disable=not (show and screen.is_terminal)) as bar:

@@ -59,16 +59,16 @@ def evaluate(
 ) -> Evaluation:
     """Certify and attack the images of a data set, and write rows.jsonl and summary.json into the folder `out`.
 
-    network: any that `certify` accepts. model_file: where it was loaded from; without it,
-    `model_sha256` is that of the network's configuration and weights. model: its name or path as a user gives it, for
-    the commands that repeat the evaluation. split: which split `dataset` is. limit: take only the first images. method:
-    of `certify`; of several, such as "crown,fast-lin", the best one for each image counts. radii: if False, images are
-    certified at eps alone, and radii are what that happens to prove; costly proofs are then tried only of images that
-    they can matter for, the first batch aside, in which every proof and every attack is tried, so that they can
-    contradict each other. There is no gallery then, for nobody knows which images are the most robust.
-    attacks: names from `linfdist.attacks.ATTACKS`. shard: do only this part of the work; whichever shard is finished
-    last merges all of them, if they are in the same folder. fresh: begin anew. device: where a float network is to
-    compute, see `machine.choose_device`; by default where it is. Rows are about the network as executed there.
+    network: any that `certify` accepts. model_file: where it was loaded from; without it, `model_sha256` is that of the
+    network's configuration and weights. model: its name or path as a user gives it, for the commands that repeat the
+    evaluation. split: which split `dataset` is. limit: take only the first images. method: of `certify`; of several,
+    such as "crown,fast-lin", the best one for each image counts. radii: if False, images are certified at eps alone,
+    and `radius` is what that proves. Costly methods then run only on images that are correct, unbroken and not yet
+    certified, except in the first batch, where every proof and every attack runs, so that contradictions can show.
+    There is no gallery then, because the most robust images are unknown. attacks: names from
+    `linfdist.attacks.ATTACKS`. shard: do only this part of the work; whichever shard is finished last merges all of
+    them, if they are in the same folder. fresh: begin anew. device: where a float network is to compute, see
+    `machine.choose_device`; by default where it is. Rows are about the network as executed there.
 
     An evaluation that was stopped is resumed; one that is finished is left as it is. ValueError if `out` holds results
     of other settings. If a certificate and an attack contradict each other, `Violated` is raised and nothing is

@@ -1,4 +1,4 @@
-"""Networks of one's own layers: put together, described as data, and taken from stacks and torch's `Sequential`."""
+"""Networks of one's own layers: composed, described as data, and made from stacks and torch's `Sequential`."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -38,7 +38,7 @@ MOST_ELEMENTS = 2**28  # numbers of the largest tensor for one image: a gigabyte
 
 
 class Composed(PixelNet):
-    """A body and a readout, put together: for networks that have no class of their own.
+    """A body and a readout: for networks without a class of their own.
 
     body: layers from pixels (B, C, H, W) to features (B, F); readout: from features to logits; shape: (C, H, W) of the
     images. If the first layer is a `CenterCrop`, images of the size after it are taken too.
@@ -81,9 +81,9 @@ class Composed(PixelNet):
             part.check_shapes(name)
 
     def check_composition(self) -> None:
-        """Raise unless images pass through all layers, to as many logits as there are classes.
+        """Raise unless images pass through all layers and give as many logits as there are classes.
 
-        A network without memory for its weights (`torch.device("meta")`) passes no images, but their shapes.
+        For a network without memory for its weights (`torch.device("meta")`), only shapes are passed.
         """
         if self.elements() > MOST_ELEMENTS:
             raise ValueError(f"a layer has more than {MOST_ELEMENTS:,} outputs or inputs for one image")
@@ -174,7 +174,7 @@ def _described(part: Contract) -> dict[str, Any]:
 
 
 def _name(cls: type) -> str:
-    """Return the name of a class in files: that of its package is left out for `nn`, and is whole for foreign ones."""
+    """Return the name of a class in files: without the package for `nn`, in full for foreign classes."""
     own = {"linfdist.nn": cls.__name__, "linfdist.baselines": f"baselines.{cls.__name__}"}
     package = ".".join(cls.__module__.split(".")[:2])
     return own.get(package, f"{cls.__module__}.{cls.__qualname__}")
@@ -203,9 +203,9 @@ def _registered(kind: type) -> dict[str, type[Any]]:
 def as_network(model: object, shape: Sequence[int]) -> Network:
     """Turn what can be certified into a network for images of this shape (C, H, W).
 
-    A network is returned as it is. Layers one after the other, in a `Stack` or in torch's own `Sequential`, become one
-    with the same layers: the last is the readout, or its outputs are taken for logits. TypeError names the first layer
-    of which nothing is known: neither its Lipschitz constant, nor its rounding.
+    A network is returned unchanged. A `Stack` or torch's own `Sequential` becomes a network of the same layers: the
+    last one is the readout, or its outputs are the logits. Raises TypeError that names the first layer whose Lipschitz
+    constant and rounding are unknown.
     """
     if isinstance(model, Network):
         return model
@@ -239,10 +239,10 @@ def as_network(model: object, shape: Sequence[int]) -> Network:
 
 
 def _layers(name: str, module: object) -> Iterator[tuple[str, LipschitzModule | Readout]]:
-    """Yield the layers of containers, with their places; those that are used twice, twice.
+    """Yield the layers of containers, with their places; a layer that is used twice comes twice.
 
-    A container is left out of the network, so nothing of it but its layers may matter: its class is the very one, and
-    it is as that made it.
+    The network leaves containers out, so only their layers may matter: a container must be of the exact class, and
+    unchanged.
     """
     if type(module) is nn.Sequential:
         check_as_made(name, module)
@@ -280,7 +280,7 @@ TWINS: dict[type, Callable[[Any], LipschitzModule | None]] = {  # by the exact c
 
 
 def _twin(name: str, module: object) -> object:
-    """Return the layer that computes what one of torch's own does, in its mode; others as they are."""
+    """Return our counterpart of one of torch's own layers, in its mode; return other layers unchanged."""
     twin = TWINS[type(module)](module) if type(module) in TWINS else None
     if twin is None or not isinstance(module, nn.Module):
         return module
@@ -311,7 +311,7 @@ def _(layer: DistLinear | NearestClass, box: Box) -> Contract:
 
 
 def cache_lists(network: PixelNet) -> PixelNet:
-    """Return a network with the bits of this one for images of [0, 1] that is faster for a few of them.
+    """Return a network that gives the bits of this one for images of [0, 1], faster for a few images.
 
     This one must be in eval mode. Both have the same tensors, which must not change any more: see
     `with_cached_lists`.

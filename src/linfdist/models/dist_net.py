@@ -1,4 +1,4 @@
-"""The paper's three networks: all dist layers (Table 5), dist layers with an MLP on top, and its convolutional kin."""
+"""The paper's three networks: dist layers alone (Table 5), with an MLP on top, and the convolutional one."""
 
 import math
 from collections.abc import Sequence
@@ -168,7 +168,7 @@ def hidden_layers(sizes: Sequence[int], identity_init: bool, mean_shift: bool) -
 
 
 def check_sizes(shape: Sequence[int], mean: Sequence[float], crop: int | None, **sizes: int) -> tuple[int, int, int]:
-    """Return the shape (C, H, W) as a tuple; ValueError for what cannot be built."""
+    """Return the shape (C, H, W) as a tuple; raise ValueError for invalid sizes."""
     if len(shape) != 3 or min(shape) < 1:
         raise ValueError(f"shape must be (channels, height, width), each at least 1, got {shape!r}")
     if len(mean) != shape[0]:

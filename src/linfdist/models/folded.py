@@ -1,4 +1,4 @@
-"""Dist layers in pixels: what is left of a network once normalisation and shifts are absorbed into the weights."""
+"""A network as dist layers in pixels: normalisation and shifts are absorbed into the weights."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -26,8 +26,8 @@ from .mean import MeanLogits
 class FoldedLayer(NamedTuple):
     """y = max_i |x[i] − weight[:, i]| in pixels, x being the y of the layer before, or what the stem gives.
 
-    weight: (O, I) float64, a sum of at most three terms; size bounds one of them, so that what float64 cannot see of
-    the sum is known to be small.
+    weight: (O, I) float64, a sum of at most three terms; size bounds one of them, so that the rounding of float64 is
+    known to be small.
     """
 
     weight: Tensor
@@ -41,9 +41,9 @@ class Folded:
     perhaps sums of the neurons of each class.
 
     |(x − m)/s − w| s = |x − (m + s w)|, and |y − shift − w| = |y − (w + shift)|: means, shifts and biases go into the
-    weights that follow. A clipped pixel, stretched to 0 ... 1, is one that is not stretched, with another mean and std.
-    What the last layer is followed by stays in `offset`, in pixels; `size` bounds the terms that it is the sum of.
-    Layers are added in the order of the data, by `fold`.
+    weights that follow. A clipped and stretched pixel equals a clipped pixel with another mean and std. What follows
+    the last layer stays in `offset`, in pixels; `size` bounds the terms of its sum. Layers are added in the order of
+    the data, by `fold`.
     """
 
     def __init__(self, shape: Sequence[int]) -> None:
@@ -60,7 +60,7 @@ class Folded:
     def crop_to(self, size: int, shape: tuple[int, ...]) -> None:
         """Add the centre crop to `size`, after which values have this shape. TypeError unless it comes first.
 
-        Two crops after each other are not one crop where a margin is odd, and offsets would have to be cropped too.
+        Two consecutive crops are not one crop if a margin is odd, and offsets would have to be cropped too.
         """
         if self.crop is not None or self.clip is not None or not self._raw:
             raise TypeError("only a network that crops once, before everything else, can be folded")
@@ -83,7 +83,7 @@ class Folded:
     def pool_to(self, sizes: Sequence[int], shape: tuple[int, ...]) -> None:
         """Add the means of blocks of these sizes, all in one vector of this shape.
 
-        TypeError unless it takes pixels, whose offsets so far are the same all over a channel.
+        Raises TypeError unless its inputs are pixels whose offsets are constant in each channel.
         """
         if len(self.shape) != 3 or (self.offset != self.offset[:, :1, :1]).any():
             raise TypeError("only a network that averages blocks of pixels, before its dist layers, can be folded")
@@ -97,7 +97,7 @@ class Folded:
         self.shape = tuple(self.offset.shape)
 
     def distance(self, weight: Tensor, bias: Tensor | None) -> None:
-        """Add y = max_i |x[i] − weight[:, i]| + bias. TypeError unless the values so far are as many as the inputs."""
+        """Add y = max_i |x[i] − weight[:, i]| + bias. TypeError unless there are as many values as inputs."""
         if self.shape != (weight.shape[1],):
             raise TypeError(f"a dist layer of {weight.shape[1]} inputs cannot follow values of shape {self.shape}")
         if self.per_class > 1:

@@ -1,4 +1,4 @@
-"""Larger networks that compute the same: starts for the training of deeper and wider ones. At p = inf only."""
+"""Larger networks that compute the same at p = inf: starts for the training of deeper and wider ones."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -27,9 +27,9 @@ def grow(
 ) -> PixelNet:
     """Return the network in the shape of `config`: with a clip or a head, deeper, wider, more neurons per class.
 
-    It is in eval mode. Every step except a clip (see `clip_pixels`) leaves what the network computes as it is.
-    ValueError if that is another network; TypeError for networks that cannot grow. noise: see `deepen`, `widen` and
-    `multiply_classes`. samples: see `add_head`.
+    The result is in eval mode. Every step except a clip (see `clip_pixels`) keeps the function. Raises ValueError if
+    the configuration cannot be reached so, and TypeError for networks that cannot grow. noise: see `deepen`, `widen`
+    and `multiply_classes`. samples: see `add_head`.
     """
     for name in (network.config.get("class"), config.get("class")):
         if name not in GROW:
@@ -63,7 +63,7 @@ def grow(
 
 
 def _factor(network: PixelNet, config: Mapping[str, Any], key: str) -> int:
-    """How many times as large a number of the configuration is to become; 1 if that is no whole factor."""
+    """Return the whole factor by which a number of the configuration grows; 1 if there is none."""
     now = network.config.get(key, 1)
     wanted = config.get(key, now)
     return wanted // now if wanted % now == 0 else 1
@@ -73,7 +73,7 @@ def _factor(network: PixelNet, config: Mapping[str, Any], key: str) -> int:
 def clip_pixels(network: PixelNet, clip: Sequence[float]) -> PixelNet:
     """Return the network with a `Clip` in front: the same weights see pixels that are stretched from clip to [0, 1].
 
-    Pixels of 0 and 1 stay as they are, so images of black and white keep their logits; other images do not.
+    Pixels of 0 and 1 keep their values, so black and white images keep their logits; other images do not.
     """
     clipped = from_config({**network.config, "clip": list(clip)})
     others = [layer for layer in clipped.body if not isinstance(layer, Clip)]
@@ -93,10 +93,10 @@ def add_head(network: PixelNet, hidden: int, samples: tuple[Tensor, Tensor] | No
     straight for all images of [0, 1]; logit c is this unit times a gain. The other units have random weights, and are
     not read out yet. As tanh is monotone, interval bounds of the head prove what the margin proves.
 
-    samples: pixels (B, C, H, W) and labels (B,), some of those to train on. From them come the running means of the new
-    neurons, which training mode replaces by those of a batch, and the gain, which is that of the smallest
-    cross-entropy: with larger logits, images that are wrong would have most of the loss, and training would begin by
-    spoiling the rest. Without samples, logits are about those of the plain network.
+    samples: pixels (B, C, H, W) and labels (B,), some of those to train on. They give the running means of the new
+    neurons, which training mode replaces by those of a batch, and the gain with the smallest cross-entropy: with larger
+    logits, misclassified images would dominate the loss, and training would first damage the rest. Without samples,
+    logits are about those of the plain network.
     """
     if not isinstance(network, DistNet) or network.config["depth"] < 2:
         raise TypeError("only a DistNet with hidden layers can get a head on top of its last layer")
@@ -166,12 +166,12 @@ def replace_last(network: PixelNet, hidden: int) -> PixelNet:
 
 @torch.no_grad()
 def deepen(network: PixelNet, noise: float = 0.0) -> PixelNet:
-    """Return the same network with one more hidden layer, the identity, after the others; for fully connected ones.
+    """Return the same network with one more hidden layer, the identity, after the others; fully connected only.
 
     With w[k, k] = -C and 0 elsewhere, max_i |x_i - w[k, i]| = x_k + C for all x with |x_i| <= C/2, and the shift takes
-    C away. The features lie in such a range for every image of [0, 1]: their box says so. What is left is the rounding
-    of x_k + C, half an ulp of it, by which the features move. noise: the standard deviation of the weights that are 0
-    otherwise, for a start like `identity_init`; C is then larger by the largest of them.
+    C away. The box of the features shows that they lie in such a range for every image of [0, 1]. Only the rounding of
+    x_k + C, half an ulp of it, moves the features. noise: the standard deviation of the weights that are 0 otherwise,
+    for a start like `identity_init`; C is then larger by the largest of them.
     """
     if not isinstance(network, DistNet | DistNetMLP):
         raise TypeError(f"only DistNet and DistNetMLP can be deepened, not {type(network).__name__}")
@@ -188,12 +188,12 @@ def deepen(network: PixelNet, noise: float = 0.0) -> PixelNet:
 
 @torch.no_grad()
 def widen(network: PixelNet, factor: int, noise: float = 0.0) -> PixelNet:
-    """Return the same network with `factor` copies of every hidden neuron (channel), those of k at k, width + k, ...
+    """Return the same network with `factor` copies of every hidden neuron or channel, k at k, width + k, ...
 
     A distance does not change when coordinates are repeated, so the features and the logits of a plain net keep their
     bits. A head's sums are split over the copies, and rounded anew. At finite p every distance grows by factor^(1/p),
-    and copies stay alike in training unless something tells them apart: noise, a standard deviation, is added to the
-    weights of all copies but the first. Then the network is not quite the same.
+    and copies stay identical in training unless noise separates them. noise: the standard deviation of what is added to
+    the weights of all copies except the first, which changes the network slightly.
     """
     if factor < 1:
         raise ValueError(f"factor = {factor}: must be at least 1")
@@ -212,11 +212,11 @@ def widen(network: PixelNet, factor: int, noise: float = 0.0) -> PixelNet:
 
 @torch.no_grad()
 def multiply_classes(network: PixelNet, factor: int, noise: float = 0.0) -> PixelNet:
-    """Return the same network with `factor` copies of every last neuron, over which each class takes its mean.
+    """Return the same network with `factor` copies of every last neuron, averaged by class.
 
-    A mean does not change when all its numbers are repeated, so the logits are the same up to the rounding of longer
-    sums; at every p, not at p = inf alone. Copies stay alike in training unless something tells them apart: noise, a
-    standard deviation, is added to the weights of all copies but the first. Then the network is not quite the same.
+    A mean does not change when all its numbers are repeated, so the logits are the same at every p, up to the rounding
+    of longer sums. Copies stay identical in training unless noise separates them. noise: the standard deviation of what
+    is added to the weights of all copies except the first, which changes the network slightly.
     """
     if not isinstance(network, DistNet):
         raise TypeError(f"only a DistNet has neurons for each class in its last layer, not {type(network).__name__}")

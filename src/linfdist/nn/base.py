@@ -1,7 +1,7 @@
-"""The contract of layers and readouts: each says itself what certificates, attacks, counts and exports need to know.
+"""The contract of layers and readouts: each declares what certificates, attacks, counts and exports need to know.
 
-Here are also the parts that no network does without: layers one after the other, features that are logits already, and
-the arithmetic of rounding errors.
+This module also has the parts that every network needs: stacks of layers, features that are the logits, and the
+arithmetic of rounding errors.
 """
 
 import math
@@ -32,10 +32,10 @@ class Box(NamedTuple):
 class Rounding(NamedTuple):
     """What floating point does to the outputs of a layer, for all inputs of a given size.
 
-    size bounds every |output|; peak bounds every value in between as well, so that overflow can be ruled out. error
+    size bounds every |output|; peak also bounds every intermediate value, so that overflow can be ruled out. error
     bounds how far a computed output is from the exact one of the same input. It must cover underflow too, whether or
-    not the processor flushes denormal numbers to zero: a term of unit times a size of at least 1 does, in
-    layers that do not multiply; a denormal weight that is flushed costs as much as what it is multiplied by.
+    not the processor flushes denormal numbers to zero. In layers that do not multiply, a term of unit times a size of
+    at least 1 is enough; a flushed denormal weight costs as much as its other factor is large.
     """
 
     size: Fraction
@@ -44,12 +44,12 @@ class Rounding(NamedTuple):
 
     @classmethod
     def of(cls, size: Fraction, operations: int, unit: Fraction) -> "Rounding":
-        """Describe so many rounded operations in a row, none of whose results is larger than `size`."""
+        """Describe so many consecutive rounded operations, none of whose results is larger than `size`."""
         return cls(size, size, operations * unit * size)
 
 
 class _Remembering(ABCMeta):
-    """Has every module remember, when it is made, the shapes of its tensors: its proofs are about those."""
+    """Makes every module store the shapes of its tensors when it is made: its proofs are about those."""
 
     parts: tuple[type[nn.Module], ...]
 
@@ -76,7 +76,7 @@ def _tensors(module: nn.Module, parts: tuple[type[nn.Module], ...]) -> Iterator[
 
 
 class Contract(nn.Module, metaclass=_Remembering):
-    """What layers, readouts and networks have in common: they declare what is true of them.
+    """The base of layers, readouts and networks: they declare what is true of them.
 
     Soundness is by declaration. Certificates accept a module if its class is final, that is, if it fills in one of the
     abstract contracts itself: a class that inherits from a finished one may compute something else than its parent
@@ -99,8 +99,8 @@ class Contract(nn.Module, metaclass=_Remembering):
     def check_shapes(self, name: str) -> None:
         """Raise ValueError, naming the tensor, if one has another shape than when the module was made.
 
-        Along the batch, a mean or bias would tell images apart; elsewhere, it would be broadcast in ways that no
-        declaration speaks of.
+        A mean or bias with a batch dimension would treat images differently; other shapes would broadcast in ways that
+        no declaration covers.
         """
         for own, tensor in _tensors(self, self.parts):
             if (made := self._shapes.get(own)) != tuple(tensor.shape):
@@ -113,7 +113,7 @@ class Contract(nn.Module, metaclass=_Remembering):
     def check(self, name: str) -> None:
         """Raise ValueError, naming the module, if its tensors have values for which its declarations do not hold.
 
-        Their shapes are those with which the module was made: `check_shapes` comes first.
+        Their shapes are already known to be right: `check_shapes` comes first.
         """
 
     def terms(self, shape: Shape) -> int:
@@ -126,7 +126,7 @@ class Contract(nn.Module, metaclass=_Remembering):
     def elements(self, shape: Shape) -> int:
         """Count the numbers of the largest tensor that is computed for one sample of this shape, the sample included.
 
-        So many samples go through a network at once that memory suffices. Modules made of others must say it.
+        It decides how many samples go through a network at once. Modules made of others must declare it.
         """
         return math.prod(shape)
 
@@ -146,19 +146,19 @@ def check_as_made(name: str, module: nn.Module) -> None:
 class Handlers(Generic[P, R]):
     """One function per class of layers, readouts or networks, chosen by the exact class of the first argument.
 
-    What only one part of the package asks of a layer is no member of its class: that part has a registry, such as
-    `linfdist.bounds.pull_back`, and whoever defines a layer registers a function for it:
+    An ability that only one part of the package needs is not a method of the layer. That part has a registry, such as
+    `linfdist.bounds.pull_back`, and the author of a layer registers a function for it:
 
         >>> @pull_back.register(MyLayer)
         ... def _(layer, forms, box): ...
 
-    A function speaks for the very classes that it is registered for. A class that inherits from one of them may compute
-    something else, so it needs a function of its own. Without one there is the default, if the registry has one that is
-    right for all classes, and else a TypeError.
+    A function serves only the exact classes that it is registered for. A class that inherits from one of them may
+    compute something else, so it needs a function of its own. Without one, the registry's default is used if it has one
+    that is right for all classes; otherwise TypeError is raised.
     """
 
     def __init__(self, name: str, lacks: str, default: Callable[Concatenate[Any, P], R] | None = None) -> None:
-        """name: where the registry is found; lacks: what a class without a function lacks, after "a MyLayer ..."."""
+        """name: where the registry is found; lacks: what its errors say that a class without a function lacks."""
         self.name, self.lacks, self.default = name, lacks, default
         self._functions: dict[type[Contract], Callable[Concatenate[Any, P], R]] = {}
 
@@ -198,7 +198,7 @@ class Handlers(Generic[P, R]):
 
 
 class LipschitzModule(Contract):
-    """A layer below the readout.
+    """A layer before the readout.
 
     p is an argument, so nothing has to be set on a module, and a layer called without it is the certified one, that of
     p = inf. Layers without distances take p too, and ignore it.
@@ -310,8 +310,8 @@ class Readout(Contract):
     def lipschitz(self) -> float | None:
         """The ℓ∞ Lipschitz constant of the logits in the features, never rounded down; None if there is no useful one.
 
-        A readout with a constant also has a `rounding`, and is certified by its margin in closed form. One without is
-        certified by bounds of its margins alone.
+        A readout with a constant also has a `rounding`, and is certified by its margin in closed form. A readout
+        without one is certified by bounds of its margins alone.
         """
 
     @abstractmethod
@@ -321,7 +321,7 @@ class Readout(Contract):
     def forward_box(self, box: Box) -> Box:
         """Bound the computed logits (b, classes) at p = inf over boxes of features; as for a layer.
 
-        A readout whose logits move together has closer bounds of their differences: see `linfdist.bounds.margins`.
+        If the logits are correlated, bounds of their differences are tighter: see `linfdist.bounds.margins`.
         """
         raise TypeError(f"a {type(self).__name__} has no bounds of its logits, so nothing can be certified with it")
 
@@ -331,7 +331,7 @@ class Readout(Contract):
 
 
 class Logits(Readout):
-    """The features themselves are the logits: what a stack of layers is read out by."""
+    """The readout of a plain stack of layers: the features themselves are the logits."""
 
     repeatable = True
     lipschitz = 1.0
@@ -378,7 +378,7 @@ def widened(lower: Tensor, upper: Tensor, slack: Tensor, dtype: torch.dtype) -> 
     """Move float64 bounds outwards by a slack >= 0, and round them outwards to `dtype`.
 
     The slack grows by 2^40 times the smallest normal number of `dtype`, far more than flushing denormal numbers to zero
-    can cost. Whoever computes the bounds in float64 adds the rounding of that to the slack.
+    can cost. Callers that compute the bounds in float64 must add that rounding to the slack.
     """
     apart = slack * UP + FLUSHED * torch.finfo(dtype).tiny
     low, high = (lower - apart) - lower.abs() * 2.0**-50, (upper + apart) + upper.abs() * 2.0**-50

@@ -1,4 +1,4 @@
-"""The small conventional network on top of a feature extractor that is robust."""
+"""The small conventional network on top of a robust feature extractor."""
 
 import math
 
@@ -22,7 +22,7 @@ class ScaledLinear(nn.Module):
         self.bias = nn.Parameter(torch.zeros(out_features))
 
     def scaled_weight(self) -> Tensor:
-        """Return the matrix that `forward` multiplies by, (O, I): bounds of this layer must use it as it is rounded."""
+        """Return the rounded matrix that `forward` multiplies by, (O, I): bounds of this layer must use the same."""
         return self.weight * (1 / math.sqrt(self.in_features))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -35,7 +35,7 @@ class ScaledLinear(nn.Module):
 class Head(Readout):
     """h of Section 6: FC(hidden) + Tanh, FC(classes).
 
-    x (B, in_features) -> logits (B, classes). Its bounds hold around one input each: IBP and CROWN, see `bounds.head`.
+    x (B, in_features) -> logits (B, classes). Its bounds, IBP and CROWN, are those of `bounds.head`.
     """
 
     parts = (ScaledLinear,)

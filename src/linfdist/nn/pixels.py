@@ -1,4 +1,4 @@
-"""Layers of pixels: crops, views, means of blocks, vectors; and the range that training likes.
+"""Layers of pixels: crops, views, mirror pairs, means of blocks, flattening, normalisation and clipping.
 
 They are part of the network, so that radii outside are in pixels.
 """
@@ -17,7 +17,7 @@ from .base import Box, LipschitzModule, Rounding, Shape, largest, mean_rounding,
 
 
 def centred(shape: Shape, size: int) -> tuple[int, int]:
-    """Find the row and column where the middle `size` × `size` pixels of (..., H, W) begin: the upper left of two."""
+    """Find where the middle `size` × `size` pixels of (..., H, W) begin; of two middles, the upper left."""
     height, width = shape[-2:]
     return (height - size) // 2, (width - size) // 2
 
@@ -25,7 +25,7 @@ def centred(shape: Shape, size: int) -> tuple[int, int]:
 class CenterCrop(LipschitzModule):
     """The middle of an image, (B, C, H, W) -> (B, C, size, size) (Section 7.1: TinyImageNet's 56×56).
 
-    Where a margin is odd, the smaller half is cut off at the top or left. Images of that size pass as they are:
+    Where a margin is odd, the smaller half is cut off at the top or left. Images of that size pass unchanged:
     augmentation has cropped them.
     """
 
@@ -121,8 +121,8 @@ class MirrorPairs(LipschitzModule):
     """The larger and the smaller of each pixel and its mirror image, (B, C, H, W) -> (B, C, H, W).
 
     y[..., j] = max(x[..., j], x[..., W − 1 − j]) in the left half, and the minimum of the same two in the right half; a
-    column in the middle stays as it is. So an image and its mirror image give the same, and neither needs the other in
-    training. Nothing is rounded, and the layer is 1-Lipschitz. Where both are equal, each has half of the gradient.
+    column in the middle stays as it is. So an image and its mirror image give the same output, and training needs only
+    one of them. Nothing is rounded, and the layer is 1-Lipschitz. Where both are equal, each gets half of the gradient.
     """
 
     repeatable = True
@@ -177,8 +177,8 @@ class MeanPool(LipschitzModule):
     (B, C, H, W) -> (B, F): for k of `sizes` in turn C·(H // k)·(W // k) means, channel by channel and row by row. Rows
     and columns that are left over at the bottom and at the right are dropped. Size 1 gives the pixels themselves.
 
-    A mean moves by no more than the numbers that it is the mean of, so the layer is 1-Lipschitz; and a change of a few
-    pixels of a block moves it by a fraction only. Sums are rounded in an order that is not known: bounds get a slack.
+    A mean moves by no more than its terms, so the layer is 1-Lipschitz; a change of a few pixels of a block moves it by
+    only a fraction. Sums are rounded in an unknown order, so bounds get a slack.
     """
 
     lipschitz = 1.0
@@ -228,7 +228,7 @@ class MeanPool(LipschitzModule):
 
 
 def check_pool(sizes: object) -> tuple[int, ...]:
-    """Return the sizes of blocks as a tuple, which may be empty; TypeError or ValueError for what cannot be sizes."""
+    """Return the sizes of blocks as a tuple, which may be empty; raise TypeError or ValueError if they are invalid."""
     if not isinstance(sizes, Sequence) or not all(type(k) is int for k in sizes):
         raise TypeError(f"sizes of blocks must be a list of whole numbers such as [1, 2, 4], got {sizes!r}")
     if wrong := [k for k in sizes if not 1 <= k <= LARGEST_BLOCK]:
@@ -282,7 +282,7 @@ class Normalize(LipschitzModule):
         return shape
 
     def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
-        """Two operations, each no larger than the larger of the two."""
+        """Describe two rounded operations, neither larger than the larger result."""
         shifted = size + largest(self.mean)
         return Rounding.of(max(shifted / Fraction(self.std.item()), shifted), 2, unit)
 
@@ -294,7 +294,7 @@ class Normalize(LipschitzModule):
 
 
 def _check_std(std: float, name: str = "std") -> None:
-    """Raise ValueError for a std on which neither the order of bounds nor the Lipschitz constant can rely."""
+    """Raise ValueError for a std that would break the order of bounds or the Lipschitz constant."""
     if not torch.finfo(torch.float32).tiny <= std < math.inf:
         raise ValueError(f"{name} must be positive, finite and no denormal, got {std!r}")
 
@@ -358,7 +358,7 @@ class Clip(LipschitzModule):
 
 
 def check_clip(clip: object) -> tuple[float, float] | None:
-    """Return the bounds (low, high), or None for no clipping; TypeError or ValueError for what cannot be bounds."""
+    """Return the bounds (low, high), or None for no clipping; raise TypeError or ValueError if they are invalid."""
     if clip is None:
         return None
     numbers = isinstance(clip, Sequence) and all(type(bound) in (int, float) for bound in clip)
@@ -369,7 +369,7 @@ def check_clip(clip: object) -> tuple[float, float] | None:
 
 
 def _check_bounds(low: float, high: float, name: str = "clip") -> None:
-    """Raise ValueError for bounds on which neither their order nor the Lipschitz constant can rely, NaN included."""
+    """Raise ValueError for bounds that would break the order or the Lipschitz constant, NaN included."""
     if not 0 <= low < high <= 1:
         raise ValueError(f"{name} needs bounds with 0 <= low < high <= 1, got low = {low!r} and high = {high!r}")
     if not high - low >= NARROWEST:

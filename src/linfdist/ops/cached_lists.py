@@ -1,9 +1,8 @@
 """Lists of weights that outlive a call: for weights that nobody can change, and inputs of a known box, at p = inf.
 
-Of a trained network, a tenth of the weights can be the farthest for some image of [0, 1]; the lists of these make a few
-rows ten times as fast. Every result has the bits of `dist` and `dist_box`: each call looks whether its rows lie in the
-box, and computes without the lists if not. That the weights are the same is up to the caller, so this is no part of the
-public functions.
+In a trained network, a tenth of the weights can be the farthest for some image of [0, 1]; lists of these make a few
+rows ten times as fast. Every result has the bits of `dist` and `dist_box`: each call checks whether its rows lie in the
+box, and computes without the lists if not. The caller guarantees that the weights do not change, so this is not public.
 """
 
 from typing import NamedTuple
@@ -32,13 +31,13 @@ class CachedLists(NamedTuple):
         return result
 
     def dist_box(self, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
-        """`dist_box(lower, upper, w)` for bounds (B, I), without gradients; their order is not looked at."""
+        """`dist_box(lower, upper, w)` for bounds (B, I), without gradients and without checking their order."""
         near, far = native.box_dist_cached(lower.contiguous(), upper.contiguous(), *self)
         return near, far
 
 
 def make_lists(lower: Tensor, upper: Tensor, w: Tensor) -> CachedLists | None:
-    """Make lists for all inputs between lower and upper (I); None where no kernel knows them, or bounds overflow."""
+    """Make lists for all inputs between lower and upper (I); None if no kernel supports them, or bounds overflow."""
     own = w.detach().contiguous()
     if not native_for(own, "cached_lists") or not (lower.isfinite() & upper.isfinite()).all():
         return None

@@ -220,7 +220,7 @@ def _check_power(p: float | Tensor) -> None:
 
 
 def _wants_gradient(*tensors: Tensor) -> bool:
-    """Whether somebody may differentiate; `torch.func` hides the answer, so there it is always yes."""
+    """Return whether the result may be differentiated; `torch.func` hides that, so there it is always True."""
     return (
         (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors))
         or torch._C._are_functorch_transforms_active()

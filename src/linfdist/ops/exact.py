@@ -58,8 +58,8 @@ def sided(
     """y[o, n] = max(0, x[inputs[k], n] - weight[k], ..., weight[k] - x[inputs[k], n], ...) + b[o].
 
     Run r belongs to neuron[r]: its entries start[r] <= k < middle[r] give x - w, and middle[r] <= k < start[r + 1] give
-    w - x. x (I, B), b (O,) -> (O, B). `one_sided` makes the runs, in an order that is kind to the caches; this is the
-    fastest way to evaluate a pruned layer on many images.
+    w - x. x (I, B), b (O,) -> (O, B). `one_sided` makes the runs, in a cache-friendly order; this is the fastest way to
+    evaluate a pruned layer on many images.
     """
     _check_types(x, b, weight=weight)
     arguments = (neuron, start, middle, inputs, weight)
@@ -109,7 +109,7 @@ def _runs(
 ) -> Sides:
     """Sort entries by slices of the inputs that fit L1, within a slice into one run per neuron.
 
-    Runs of equal length stand together, so that the processor can foresee where they end.
+    Runs of equal length stand together, so that the processor can predict where they end.
     """
     slices = max(1, -(-inputs // SLICE))
     part = index[entry].long() * slices // max(1, inputs)  # (K,)
@@ -129,10 +129,10 @@ def _runs(
 
 
 class Chain(NamedTuple):
-    """Layers one after the other, as `network` wants them; `chain` makes it.
+    """Layers one after the other, as `network` takes them; `chain` makes it.
 
     sizes: of the input and of each layer's output; runs: where each layer's runs begin, and their number; the tensors
-    are those of all layers' `Sides` and biases, joined.
+    are those of all layers' `Sides` and biases, concatenated.
     """
 
     sizes: list[int]
@@ -166,7 +166,7 @@ def chain(inputs: int, layers: Sequence[tuple[Sides, Tensor]]) -> Chain:
 def network(images: Tensor, k: int, layers: Chain) -> Tensor:
     """Compute minus the output of all layers, one after the other, for images times 2^k: (B, I) uint8 -> (B, O) int32.
 
-    Images may have the type of the weights instead, with k = 0: they are inputs of the first layer as they are.
+    Images may have the type of the weights instead, with k = 0: they are then inputs of the first layer.
 
     The same as `sided` for each layer, in one go: some images at a time pass through all layers, and nothing in between
     goes to memory. Weights may be uint8, twice as many a vector as int16, if all biases are 0 and the caller has proved
@@ -205,7 +205,7 @@ def _kernels(x: Tensor) -> Kernels | None:
 
 
 def _narrow(largest: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
-    """largest + b in the layer's type; both must fit it."""
+    """Return largest + b in the layer's type; both must fit it."""
     y, fits = largest + b.long()[:, None], torch.iinfo(dtype)
     if y.numel() and (max(int(largest.max()), int(y.max())) > fits.max or int(y.min()) < fits.min):
         raise OverflowError(

@@ -1,4 +1,4 @@
-"""Find recipes, read their files, and resolve what a file inherits."""
+"""Find recipes, read their files, and resolve inheritance."""
 
 from __future__ import annotations
 

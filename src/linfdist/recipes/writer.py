@@ -1,4 +1,4 @@
-"""Write recipes: in full, as a file that `load` reads again, or as a command with what differs from the package's."""
+"""Write recipes: in full, as a file for `load`, or as a command with the differences from the package's recipe."""
 
 import json
 import shlex
@@ -57,7 +57,7 @@ def changes(recipe: Recipe) -> dict[str, Any]:
 
 
 def _equal(recipe: Recipe, other: Recipe, key: str) -> bool:
-    """Whether "0.75" is what "2.5 eps" is."""
+    """Return whether two values are equal, such as "0.75" and "2.5 eps" at eps = 0.3."""
     try:
         return recipe.fraction(key) == other.fraction(key)
     except ValueError:  # one of them has no such margin, or one that is too large for this eps

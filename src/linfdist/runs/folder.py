@@ -1,4 +1,4 @@
-"""The folder of a run: the names of its files, which are read when they are asked for, and checked."""
+"""The folder of a run: its files are read on demand, and checked."""
 
 import functools
 import hashlib
@@ -121,7 +121,7 @@ class Run:
 
     @property
     def metrics(self) -> tuple[Mapping[str, Any], ...]:
-        """One mapping per epoch; none if there is no such file. A last line that was cut off is left out."""
+        """One mapping per epoch; [] if the file is missing. A last line that was cut off is left out."""
         return self._metrics[0]
 
     @property
@@ -240,7 +240,7 @@ class Results:
     def rows(self, summary: Mapping[str, Any], indices: Sequence[int] | None, attacks: Sequence[str]) -> list[Row]:
         """Read the rows that the summary was made from.
 
-        They must be those of these images (None: of any), attacked by just these attacks.
+        They must be rows of these images (None: of any), attacked by exactly these attacks.
         """
         digest = hashlib.sha256()
         try:
@@ -257,7 +257,7 @@ class Results:
     def checked_rows(self, summary: Mapping[str, Any]) -> list[Row]:
         """Read the rows and check the summary against them.
 
-        Everything that rows can tell is counted again and compared.
+        Everything that follows from the rows is computed again and compared.
         """
         missing = [key for key in _NEEDED if key not in summary]
         if missing:
@@ -284,14 +284,14 @@ class Results:
         return rows
 
     def remove(self) -> None:
-        """Delete both files, the summary first: rows alone count for nothing."""
+        """Delete both files, the summary first: rows alone are not a result."""
         self.summary_file.unlink(missing_ok=True)
         self.rows_file.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, eq=False)
 class Gallery:
-    """Some images, each with the nearest image found that the network gets wrong.
+    """Some images, each with the nearest misclassified image found.
 
     rows: of these images. images: uint8 (N, C, H, W). attacked: float (N, C, H, W). sizes: of the perturbations, None
     where no attack succeeded. predictions: the classes of the attacked images. classes: their names.
@@ -408,7 +408,7 @@ def _epoch(values: Any, where: str) -> Mapping[str, Any]:
 
 
 def _agree(stated: Any, counted: Any) -> bool:
-    """Whether a summary's entry is what the rows give; the last digits of a float do not matter."""
+    """Return whether a summary's entry is what the rows give, up to the last digits of a float."""
     if isinstance(counted, dict):
         return stated.keys() == counted.keys() and all(_agree(stated[key], counted[key]) for key in counted)
     if isinstance(counted, float) and type(stated) in (int, float):

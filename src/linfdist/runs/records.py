@@ -1,4 +1,4 @@
-"""Results that are kept, one JSON object per line: what tables and pages are made from."""
+"""Stored results, one JSON object per line, from which tables and pages are made."""
 
 import json
 import os
@@ -17,7 +17,7 @@ Result = TypeVar("Result", bound="Record")
 
 
 class Record(BaseModel):
-    """A result that is kept: nothing in it may be unknown, of another type than declared, or no finite number."""
+    """A stored result: unknown keys, wrong types and numbers that are not finite are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -33,7 +33,7 @@ class Record(BaseModel):
 
 
 def read_records(path: Path, kind: type[Result]) -> list[Result]:
-    """Read all results of a file; none if there is no such file. ValueError names a line that is none and not empty."""
+    """Read all results of a file; [] if the file is missing. Raises ValueError that names the first invalid line."""
     rows = []
     for where, line in files.read_lines(path) if path.exists() else ():
         if not line.strip():

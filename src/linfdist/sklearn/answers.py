@@ -1,4 +1,4 @@
-"""What the estimator answers: certificates that speak of rows, and classes with a value for no answer."""
+"""The estimator's answers: certificates of rows, and classes with a value for abstention."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ ABSTAIN_TEXT, ABSTAIN_NUMBER = "abstain", -1
 
 @dataclass(frozen=True, repr=False, eq=False)
 class RowCertificate(Certificate):
-    """What is proved of the rows of a table, of `predict` as executed in floating point.
+    """Certificates of the rows of a table, for `predict` as executed in floating point.
 
     prediction: (B,) int64, indices into `classes_`.
     radius: (B,) float64, in units of `scale_`: the class is the same for every row x′ with |x′ − x| <= radius * scale_;
@@ -40,7 +40,7 @@ Answer = Callable[[NDArray[Any], NDArray[np.bool_]], NDArray[Any]]  # of classes
 
 
 def with_abstention(labels: NDArray[Any], abstain: Any) -> Answer:
-    """Return what puts `abstain` where a class is not sure, in the labels' own type or a wider one of its kind.
+    """Return a function that puts `abstain` where a class is not certified, in the labels' type or a wider one.
 
     labels: all of them. abstain: see `LinfDistClassifier.predict_certified`; ValueError if it is one of them.
     """
@@ -59,7 +59,7 @@ def with_abstention(labels: NDArray[Any], abstain: Any) -> Answer:
 
 
 def _common(labels: np.dtype[Any], abstain: Any) -> np.dtype[Any]:
-    """Return a type of the labels' kind that holds both exactly, or else that of objects."""
+    """Return a type of the labels' kind that holds both exactly, else the object type."""
     if labels.kind == "U" and isinstance(abstain, str):
         return np.result_type(labels, np.array(abstain).dtype)
     number = abstain.item() if isinstance(abstain, np.generic) else abstain
@@ -73,7 +73,7 @@ def _common(labels: np.dtype[Any], abstain: Any) -> np.dtype[Any]:
 
 
 def _holds(floats: np.dtype[Any], number: float) -> bool:
-    """Whether a type of floats holds a number exactly: Python compares whole numbers with floats exactly."""
+    """Return whether a float type holds a number exactly: Python compares whole numbers with floats exactly."""
     try:
         return float(floats.type(number)) == number
     except OverflowError:

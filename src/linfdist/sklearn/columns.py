@@ -1,4 +1,4 @@
-"""What users say of columns, by name or by position: which are fixed, and how far the others may move."""
+"""Parse statements about columns, by name or position: which are fixed, and how far the others may move."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Change(NamedTuple):
 
 
 def is_by_column(eps: Any) -> bool:
-    """Whether it maps columns to changes: a dict, or a pandas Series."""
+    """Return whether it maps columns to changes: a dict, or a pandas Series."""
     return hasattr(eps, "items") and hasattr(eps, "keys")
 
 
@@ -39,7 +39,7 @@ class Columns:
     names: tuple[str, ...] | None
 
     def position(self, key: Any, what: str) -> int:
-        """Return the position of a column; ValueError or TypeError says which ones there are. what: who asks."""
+        """Return the position of a column; raise ValueError or TypeError that lists the columns. what: who asks."""
         if isinstance(key, str):
             if self.names is None:
                 raise ValueError(
@@ -58,7 +58,7 @@ class Columns:
         return position
 
     def name(self, position: int) -> str:
-        """Return how to speak of a column."""
+        """Return a column's name for messages."""
         return f"column {position}" if self.names is None else repr(self.names[position])
 
     def mask(self, given: Any, what: str) -> NDArray[np.bool_]:
@@ -86,7 +86,7 @@ class Columns:
         return Change(down, down) if np.array_equal(down, up) else Change(down, up)
 
     def in_words(self, given: Any) -> str:
-        """Say how far columns may move: "'age' ±2, 'income' −0 +0.1"."""
+        """Write how far columns may move: "'age' ±2, 'income' −0 +0.1"."""
         return _some(f"{self.name(self.position(key, 'eps'))} {_moves(value)}" for key, value in given.items())
 
 

@@ -48,7 +48,7 @@ def save(classifier: "LinfDistClassifier", path: str | os.PathLike[str]) -> None
 
 
 def load(classifier: "LinfDistClassifier", path: str | os.PathLike[str]) -> "LinfDistClassifier":
-    """Fill a new classifier with what a file holds; ValueError says what is wrong with the file."""
+    """Load a file into a new classifier; raise ValueError that says what is wrong with the file."""
     stored, place = read(path)
     network, content = parse_floats(stored, place), header_in(stored, place).get(KEY)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
@@ -74,7 +74,7 @@ def load(classifier: "LinfDistClassifier", path: str | os.PathLike[str]) -> "Lin
 
 
 def _plain(name: str, value: Any) -> Any:
-    """Convert a parameter to JSON, of which `_parameter` makes it again.
+    """Convert a parameter to JSON, from which `_parameter` restores it.
 
     A generator has no such form: None is stored in its place.
     """

@@ -7,8 +7,8 @@ The network takes numbers of [0, 1], as float32. A feature x, a float64, becomes
 Each step is an operation that is rounded correctly, or a comparison, so each is monotone: x <= x′ gives u <= u′ for the
 numbers that are computed, whatever was rounded on the way and however much of x cancels against low. A ball in the
 user's units is an interval of each feature; the images of its two ends therefore enclose the image of every float64
-inside, and no analysis of errors is needed. What is left to be careful about is the two ends themselves, which are
-rounded outwards, and the radius around u that must reach both, which is rounded up.
+inside, and no analysis of errors is needed. Only the two ends themselves need care: they are rounded outwards, and the
+radius around u that must reach both is rounded up.
 
 The smallest numbers become 0 because threads may flush denormal numbers to zero, or not: as no span is below 2^-960,
 what could be flushed is far below 2^-40 after the division.
@@ -92,12 +92,12 @@ class Scaling:
 
     @property
     def even(self) -> bool:
-        """Whether one radius of the network is one eps for all features."""
+        """Return whether one radius of the network is the same eps for all features."""
         with np.errstate(over="ignore"):
             return bool((self.span <= self.ratio * self.scale * (1 + 2.0**-20)).all())
 
     def inputs(self, x: Floats) -> NDArray[np.float32]:
-        """Map x to what the network takes: float32 of [0, 1], never less for a larger x. Infinity is allowed."""
+        """Map x to the network's inputs: float32 in [0, 1], monotone in x. Infinity is allowed."""
         with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
             u = np.clip((x - self.low) / self.span, 0.0, 1.0)
         u = np.where((u >= SMALLEST) & (self.span > 0), u, 0.0)  # NaN of features that are left out becomes 0, too
@@ -143,8 +143,8 @@ def check_unmasked(values: Any, name: str) -> None:
 def check_exact(values: Any, name: str) -> None:
     """Raise where numbers would be rounded to float64, or lose a mask: a proof would be about other numbers.
 
-    Tables are looked at column by column, as all columns together may be of a type that has rounded them already. What
-    does not hold numbers at all is left to scikit-learn.
+    Tables are checked column by column, because the common type of all columns may have rounded them already. Data that
+    are not numbers are left to scikit-learn.
     """
     check_unmasked(values, name)
     if hasattr(values, "columns") and hasattr(values, "dtypes"):

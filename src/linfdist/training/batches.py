@@ -1,4 +1,4 @@
-"""The order and augmentation of the data: a resumed run sees the same batches, for they follow from the seed and step.
+"""The order and augmentation of the data, which follow from seed and step: a resumed run sees the same batches.
 
 If some images are drawn less often, the order follows from their margins, too, which checkpoints hold.
 """
@@ -21,14 +21,14 @@ LOST = -0.5  # thresholds: below this margin the clipped hinge has zero gradient
 
 
 class Sampler:
-    """The order of the images of an epoch, which may draw images less often whose loss has no gradient at the time.
+    """The order of the images of an epoch; images whose loss has no gradient may be drawn less often.
 
     safe_share, lost_share: the probability that a pass over the images draws one whose margin was beyond SAFE, or below
     LOST, when it was last seen; all others are always drawn. An epoch has as many draws as there are images, so it has
     several passes if some are left out.
 
-    counts: (count,) float64, how much each image counts. Then an epoch draws it as often as its part of the sum says,
-    rounded down or up at random: the mean loss is the weighted one. No share can be less than 1.
+    counts: (count,) float64, the weight of each image. An epoch then draws it in proportion to its weight, rounded down
+    or up at random, so that the mean loss is the weighted one. Shares must then be 1.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Sampler:
 class Batches:
     """Training batches of images (N, C, H, W), uint8 or float32 in [0, 1].
 
-    taken: the numbers of the images to train on; by default all. counts: how much each of all images counts.
+    taken: the indices of the images to train on; by default all. counts: the weight of each image.
 
     Each epoch is a fresh permutation; the images that do not fill a batch are left out of it. If the recipe draws
     some images less often, an epoch after e1 has several permutations: see `Sampler`. Only the images of one batch are
@@ -127,7 +127,7 @@ class Batches:
         return ready[step] if step in ready else self._make(step)
 
     def prepare(self, step: int) -> None:
-        """Make a batch before it is asked for: while a GPU computes, the CPU has time for that."""
+        """Make a batch ahead of time, while the GPU computes."""
         if self.sampler.selective and step % self.steps_per_epoch == 0:
             return  # its order follows from margins that are not known yet
         if self.workers.device.type != "cpu":
@@ -153,7 +153,7 @@ class Batches:
         return pixels, labels
 
     def record(self, step: int, margins: Tensor) -> None:
-        """Keep the margins of this process's images of batch `step`, in thresholds; all processes hear of all."""
+        """Keep the margins of batch `step`, in thresholds; the processes exchange theirs."""
         size = self.recipe.batch_size
         whole = torch.zeros(size, dtype=torch.float32, device=margins.device)
         whole[self.workers.rank :: self.workers.world] = margins
@@ -168,10 +168,10 @@ class Batches:
 
 
 def _by_count(counts: Tensor, length: int, generator: torch.Generator) -> Tensor:
-    """Draw each number as often as its part of the sum says, rounded down or up, in random order.
+    """Draw each index in proportion to its weight, rounded down or up, in random order.
 
-    The sum is walked along in `length` equal steps from a random start: of equal counts, as many as steps, each is
-    drawn once.
+    It takes `length` equal steps along the cumulative weights from a random start: with `length` equal weights, each
+    index is drawn once.
     """
     ends = counts.cumsum(0)
     places = torch.arange(length, dtype=torch.float64) + torch.rand((), generator=generator, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Training with one process, or with the many that `torchrun` starts, and what all of these must have in common."""
+"""Training with one process or with several of `torchrun`, and the checks that these agree."""
 
 import hashlib
 import json
@@ -44,12 +44,12 @@ class LostWorker(LinfdistError, RuntimeError):
 
 
 class JobError(LinfdistError, RuntimeError):
-    """Something is wrong with one process of the job, or between them: all of them raise this, with the same text."""
+    """An error in one process of the job, or between them; all processes raise it with the same text."""
 
 
 @dataclass(frozen=True)
 class Workers:
-    """This process among all; alone on the CPU by default."""
+    """This process among all of the job; by default alone, on the CPU."""
 
     rank: int = 0
     world: int = 1
@@ -57,11 +57,11 @@ class Workers:
 
     @property
     def first(self) -> bool:
-        """Whether this process writes files and speaks to the user."""
+        """Whether this process writes files and prints."""
         return self.rank == 0
 
     def sum(self, mine: dict[str, float]) -> dict[str, float]:
-        """Return the sums over all processes, to each of them."""
+        """Return the sums over all processes (all-reduce)."""
         if self.world == 1:
             return mine
         total = torch.tensor(list(mine.values()), dtype=torch.float64, device=self.device)
@@ -69,13 +69,13 @@ class Workers:
         return dict(zip(mine, total.tolist(), strict=True))
 
     def sum_tensor(self, mine: torch.Tensor) -> torch.Tensor:
-        """Sum a tensor over all processes, in place, and return it to each of them."""
+        """Sum a tensor over all processes in place, and return it (all-reduce)."""
         if self.world > 1:
             torch.distributed.all_reduce(mine)
         return mine
 
     def gather(self, mine: str) -> list[str]:
-        """Return the texts of all processes, to each of them, in the order of their ranks."""
+        """Return the texts of all processes, in the order of their ranks (all-gather)."""
         if self.world == 1:
             return [mine]
         content = torch.tensor(list(mine.encode()), dtype=torch.uint8, device=self.device)
@@ -89,9 +89,9 @@ class Workers:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Do something that may fail on some processes alone: all raise `JobError` if it does on any.
+        """Run code that may fail on some processes only: all raise `JobError` if it fails on any.
 
-        Without this, the others would wait for the one that failed, and then say that it is gone, but not why.
+        Without this, the others would wait for the failed process, and then report that it is gone, but not why.
         """
         problem: BaseException | None = None
         try:
@@ -109,7 +109,7 @@ class Workers:
             raise JobError("; ".join(each)) from problem
 
     def check_same(self, mine: Mapping[str, str], advice: str) -> None:
-        """Raise `JobError` on all processes, naming two of them and what they have, if an entry is not the same."""
+        """Raise `JobError` on all processes if an entry differs, naming two processes and their values."""
         entries = [dict(zip(mine, text.split("\0"), strict=True)) for text in self.gather("\0".join(mine.values()))]
         for rank, other in enumerate(entries):
             if different := [key for key in mine if other[key] != entries[0][key]]:
@@ -124,11 +124,11 @@ class Workers:
         return [f"process {rank} on {host}" for rank, host in enumerate(self.gather(socket.gethostname()))]
 
     def sharing(self, module: nn.Module) -> nn.Module:
-        """Return the module such that its gradients are the means over all processes, at every backward.
+        """Return the module with gradients averaged over all processes at every backward.
 
-        Each parameter's gradient is summed by itself. `DistributedDataParallel` packs them together, in another way at
-        the first step than later, and the place in a pack decides in which order the processes' shares are added: with
-        three or more of them, a run that is resumed would round otherwise than one that was never stopped.
+        Each parameter's gradient is summed by itself. `DistributedDataParallel` packs gradients into buckets,
+        differently at the first step than later, and the place in a bucket decides the order of summation: with three
+        or more processes, a resumed run would round differently from one that was never stopped.
         """
         if self.world == 1:
             return module
@@ -144,7 +144,7 @@ class Workers:
         return shared
 
     def lost(self, error: RuntimeError) -> bool:
-        """Return whether a collective operation fails like this when another process is gone."""
+        """Return whether this error means that another process is gone."""
         if self.world == 1:
             return False
         signs = ("gloo", "NCCL", "Connection closed", "Connection reset", "Broken pipe")
@@ -154,21 +154,21 @@ class Workers:
 
 
 def meets_where_it_met_before() -> bool:
-    """Return whether processes that are started again may find the addresses of those before them.
+    """Return whether restarted processes may find the addresses of their predecessors.
 
-    So it is by default: torchrun keeps one store for a whole job, in which gloo leaves addresses by rank alone (torch
-    2.13). Whoever is started again sooner than the others reads those of dead processes, and fails or waits in vain.
+    By default they do: torchrun keeps one store for a whole job, in which gloo stores addresses by rank alone (torch
+    2.13). A process that restarts before the others reads addresses of dead processes, and fails or waits forever.
     """
     return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
 
 
 def without_advice(error: RuntimeError) -> str:
-    """Return what the transport says, without the places in its source and its general advice."""
+    """Return the transport's message, without source locations and general advice."""
     return re.sub(r"\[\S+\.cc:\d+\] *", "", str(error)).partition(". This is typically")[0]
 
 
 def is_first() -> bool:
-    """Return whether this process speaks to the user; this works before the processes have joined."""
+    """Return whether this process prints; this works before the processes have joined."""
     return os.environ.get("RANK", "0") == "0"
 
 
@@ -211,7 +211,7 @@ def workers(device: str | torch.device = machine.AUTO, timeout: timedelta = time
 
 
 def same_code(device: torch.device) -> dict[str, str]:
-    """Return what computes here. Engines that round differently would let the weights of the processes drift apart."""
+    """Return the engine and versions here: processes whose engines round differently would diverge."""
     probe = torch.empty(0, device=device)
     backend = pick_backend(probe, probe)
     return {
@@ -228,7 +228,7 @@ def same_recipe(recipe: Recipe, but: set[str]) -> dict[str, str]:
 
 
 def same_images(dataset: Dataset) -> dict[str, str]:
-    """Return what tells two sets of images apart, without reading all of them."""
+    """Return a fingerprint of a set of images, without reading all of them."""
     chosen = spread_out(SAMPLE, len(dataset))
     digest = hashlib.sha256(dataset.labels.contiguous().numpy().data)
     digest.update(dataset.images[chosen].contiguous().numpy().data)

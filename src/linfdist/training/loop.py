@@ -64,12 +64,12 @@ def train(
     """Train `recipe` into the folder `out` and return it: model.safetensors, recipe.json, metrics.jsonl.
 
     `resume` continues from the last checkpoint, or starts afresh if there is none; the result has the same bits as that
-    of an uninterrupted run. `evaluate(network, images, labels)` adds its numbers, which are means over these images, to
-    every epoch's row: on the recipe's held-out images, and then as `seen_...` on training images too, to see the gap;
-    else on training images alone; never on the test set. device: see `machine.choose_device`; a run may be
-    resumed on another one, but then only those of the same kind promise the same bits.
+    of an uninterrupted run. `evaluate(network, images, labels)` adds its numbers, means over these images, to every
+    epoch's row. With held-out images it measures those, and training images as `seen_...`, to show the gap; otherwise
+    training images alone; never the test set. device: see `machine.choose_device`; a run may be resumed on another one,
+    but then only those of the same kind promise the same bits.
 
-    Of several processes (`torchrun`), each must be given the same; what fails on one of them fails on all.
+    With several processes (`torchrun`), all must get the same arguments; an error on one is raised on all.
     """
     out = Path(out)
     with workers(device) as me:
@@ -98,7 +98,7 @@ def train(
 
 @contextmanager
 def _folder(out: Path, me: Workers) -> Iterator[None]:
-    """Make the folder of a run; no other job trains into it until the end. One that stays empty is removed again."""
+    """Make the folder of a run and lock it for this job. A folder that stays empty is removed again."""
     lock, made = out / LOCK, not out.exists()
     try:
         with ExitStack() as held:
@@ -120,7 +120,7 @@ def _restarts() -> int:
 
 
 def _finished_before(recipe: Recipe, out: Path, me: Workers, resume: bool) -> bool:
-    """Return whether there is nothing to do. Refuse what cannot go well, before any data are loaded."""
+    """Return whether the run is already finished. Refuse invalid runs before any data are loaded."""
     if me.world > 1:
         me.check_same(
             same_code(me.device), "Install the same on all machines; LINFDIST_ISA sets the engine's instruction set"
@@ -163,7 +163,7 @@ class _Run:
             self.trainer = Trainer(recipe, train_set, info, me, resumed=has_checkpoint(out / CHECKPOINT))
 
     def restore_or_start(self) -> None:
-        """Resume from the last checkpoint if there is one, else begin the folder."""
+        """Resume from the last checkpoint if there is one, else write the first files of the run."""
         path, trainer, me = self.out / CHECKPOINT, self.trainer, self.me
         with me.together():
             if has_checkpoint(path):
@@ -265,7 +265,7 @@ class _Run:
         return row
 
     def warning(self, progress: Progress, row: dict[str, Any]) -> str:
-        """Return what to say of a training that has learned nothing yet, or nothing at all; else nothing."""
+        """Return a warning if the training has learned nothing yet, or nothing at all; else an empty text."""
         chance = self.trainer.chance
         if self.trainer.finished and row.get("clean", math.inf) <= BARELY * chance:
             what, now = "this network has learned nothing", row["clean"]
@@ -279,7 +279,7 @@ class _Run:
         )
 
     def look(self, evaluate: Evaluate, images: Tensor, labels: Tensor) -> dict[str, float]:
-        """Return what `evaluate` measures: each process takes its share of the images, lest the others wait for one."""
+        """Return what `evaluate` measures; each process evaluates its share of the images."""
         result = self.trainer.result.eval()
         if len(images) >= self.me.world > 1:
             mine = slice(self.me.rank, None, self.me.world)
@@ -304,7 +304,7 @@ def _remedies(recipe: Recipe) -> Iterator[str]:
 
 
 def _wait_for(path: Path) -> None:
-    """Wait until a file is there that another process has written: network file systems may take some seconds."""
+    """Wait for a file that another process has written: network file systems may take some seconds."""
     end = time.monotonic() + PATIENCE_SECONDS
     while not path.is_file():
         if time.monotonic() > end:

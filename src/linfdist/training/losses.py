@@ -1,7 +1,7 @@
 """The losses, as formulas of logits z (B, M) and labels y (B,), and as classes that recipes choose by name.
 
 Recipes give thresholds and radii in pixels. A network is L = 1/std-Lipschitz in pixels, so the classes multiply them by
-L before they meet logits or features. What a recipe must know of a loss is declared in `linfdist.recipes.schema`.
+L before they meet logits or features. `linfdist.recipes.schema` declares what recipes need to know about a loss.
 """
 
 import math
@@ -60,9 +60,10 @@ def ibp_loss(head: Head, features: Tensor, z: Tensor, y: Tensor, eps: float, kap
 def ibp_hinge_loss(head: Head, features: Tensor, z: Tensor, y: Tensor, eps: float) -> Tensor:
     """Return the batch mean of max_j clip(w_j / (w_j - d_j), 0, 1): d_j = z_j - z_y, w_j its bound by IBP.
 
-    An image counts 0 if it is proved at eps, 1 if it is misclassified, and what is missing of the proof in between. For
-    a head that is the identity this is the clipped hinge with t = 2 eps. The size of the logits does not matter. A
-    misclassified image has no gradient, nor has any image at eps = 0: this is for networks that are trained already.
+    An image counts 0 if it is certified at eps, 1 if it is misclassified, and in between the missing share of the
+    proof. For a head that is the identity this is the clipped hinge with t = 2 eps. The scale of the logits does not
+    matter. A misclassified image has no gradient, nor has any image at eps = 0: this is for networks that are trained
+    already.
     """
     worst, d = worst_margins(head, features, y, eps), z - z.gather(1, y[:, None])
     # What the ball takes of the margin is 0 at the label, and at eps = 0, where nothing may be divided by it.

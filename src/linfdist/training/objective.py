@@ -124,9 +124,9 @@ class Objective(nn.Module):
         return self.loss(self.network, x, y, state)
 
     def lr_factors(self) -> dict[str, float]:
-        """Return what the learning rate is multiplied by, for the parameters where that is not 1."""
+        """Return the factors of the learning rate, by parameter, that are not 1."""
         return {f"{self.name}.{name}": factor for name, factor in self.loss.lr_factors.items()}
 
     def dist_weights(self) -> set[str]:
-        """Return the names of the weights of layers that hold distances: those that ℓp weight decay is for."""
+        """Return the names of the weights of dist layers, which get ℓp weight decay."""
         return {f"{name}.weight" for name, module in self.named_modules() if getattr(module, "holds_distances", False)}

@@ -1,4 +1,4 @@
-"""What a run writes while it goes on: its checkpoint, its file of metrics, and lines on the terminal.
+"""The output of a run in progress: its checkpoint, its metrics, and lines on the terminal.
 
 A checkpoint is one file, written whole or not at all. It holds the order of the data only if some images are drawn less
 often than others (`Sampler`); otherwise the order follows from the seed.
@@ -38,7 +38,7 @@ class Metrics:
         write_atomically(path, "".join(json.dumps(row) + "\n" for row in kept))
 
     def add(self, row: dict[str, Any]) -> None:
-        """Append one row. A number that is not finite is no JSON, and becomes null."""
+        """Append one row. Numbers that are not finite become null, because JSON has none."""
         unknown = {key: None for key, value in row.items() if isinstance(value, float) and not math.isfinite(value)}
         append(self.path, json.dumps(row | unknown) + "\n")
 
@@ -86,13 +86,13 @@ class Reporter:
 
 
 def save_checkpoint(path: Path, trainer: Trainer) -> None:
-    """Write the trainer's tensors, its step, its sums of the epoch so far, and how many processes have made them."""
+    """Write the trainer's tensors, step and sums of the epoch so far, and the number of processes."""
     header = {"step": trainer.done, "sums": trainer.sums, "processes": trainer.workers.world}
     save_tensors(path, trainer.state_dict(), header)
 
 
 def has_checkpoint(path: Path) -> bool:
-    """Return whether there is anything of that name, even a broken link: then a run must not start afresh."""
+    """Return whether the name exists, even as a broken link: then a run must not start afresh."""
     return os.path.lexists(path)
 
 

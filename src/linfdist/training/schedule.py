@@ -61,7 +61,7 @@ def state_at(recipe: Recipe, step: int, steps_per_epoch: int) -> State:
 
 
 def p_between(start: float, end: float, bend: float, ramp: float) -> float:
-    """p when the share `ramp` of its growth from start to end is over; exactly `start` at first.
+    """Return p after the share `ramp` of its growth from start to end; exactly `start` at first.
 
     p^-bend falls linearly with ramp; bend = 0, the limit, is exponential growth. An lp distance in n coordinates is
     n^(1/p)-Lipschitz, so at bend = 1 the logarithm of that constant falls linearly.

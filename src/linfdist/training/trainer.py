@@ -1,4 +1,4 @@
-"""A training in memory: a recipe, images and labels in, weights out. Files, signals and terminals are the loop's."""
+"""A training in memory, from a recipe, images and labels to weights; `loop` adds files, signals and terminals."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -115,7 +115,7 @@ class Trainer:
         self.optimiser.steps = self.done
 
     def _put_clip_in_front(self) -> None:
-        """Go on with the same weights behind the recipe's `box_clip`, as e4 does."""
+        """Put the recipe's `box_clip` in front of the network and continue with the same weights, as e4 does."""
         before, wrapped = self.objective, self.shared is not self.objective
         with torch.random.fork_rng(devices=[]):
             clipped = clip_pixels(self.network, self.recipe.box_clip or [])
@@ -254,5 +254,5 @@ class Trainer:
 
 
 def no_sums() -> Sums:
-    """Return the sums of an epoch that begins."""
+    """Return the zero sums of a new epoch."""
     return {"loss": 0.0, "correct": 0.0, "seen": 0.0}

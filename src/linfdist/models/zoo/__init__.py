@@ -1,6 +1,6 @@
-"""Trained networks that come with the package, each with a card: what it is, and what was measured.
+"""Trained networks that come with the package, each with a card that describes and measures it.
 
-A file of the zoo is the one that its card describes, or is refused.
+A file that its card does not describe is refused.
 """
 
 import hashlib
@@ -64,8 +64,8 @@ def check(path: Path, content: bytes) -> None:
 def find(source: str | os.PathLike[str], folder: Path | None = None) -> Path:
     """Find the file, or the run's folder, that a name of the zoo or a path stands for; folder: another zoo.
 
-    Text that is a name of the zoo means that network, whatever lies in the working directory: a path of the same name
-    is written ./NAME. A `Path` is a path, if there is one. `load` verifies what it reads from the zoo.
+    Text that is a name of the zoo means that network, even if a file of that name is in the working directory: write
+    ./NAME for the path. A `Path` is a path, if there is one. `load` verifies what it reads from the zoo.
     """
     text = os.fspath(source)
     known = names(folder) if _could_be_a_name(text) else []
@@ -84,5 +84,5 @@ def _could_be_a_name(text: str) -> bool:
 
 
 def _instead(word: str, known: list[str]) -> str:
-    """Return what may have been meant, else what the zoo has."""
+    """Return a suggestion for a misspelt name, else the names of the zoo."""
     return closest(word, known) or (f"; the zoo has {', '.join(known)}" if known else "; the zoo is empty")

@@ -30,10 +30,10 @@ class Backend(Protocol):
         """Return the reasons why these tensors cannot be computed here; empty if they can."""
 
     def unavailable(self) -> list[str]:
-        """Return the reasons why it can run on no tensor of this machine; empty if it can."""
+        """Return the reasons why the backend cannot run on this machine at all; empty if it can."""
 
     def detail(self) -> str:
-        """Describe what it runs on, for a backend that is available."""
+        """Describe what an available backend runs on."""
 
     def only_on_request(self, x: Tensor) -> bool:
         """Whether it computes x only if LINFDIST_BACKEND names it."""
@@ -74,7 +74,7 @@ class Backend(Protocol):
 
 
 class Kernels(Protocol):
-    """What a backend may have kernels for, and `linfdist.ops` has a form in plain torch of: see `adam` and `exact`."""
+    """Optional kernels of a backend; `linfdist.ops` has each in plain torch too: see `adam` and `exact`."""
 
     @property
     def name(self) -> str: ...
@@ -90,13 +90,13 @@ class Kernels(Protocol):
         self, w: Tensor, grad: Tensor, mean: Tensor, square: Tensor, lr: float, beta1: float, beta2: float, eps: float,
         decay: float, p: float, step: int, rows: int, /
     ) -> None:  # fmt: skip
-        """One step on contiguous float32 tensors, in place; the decay's norms are those of so many rows."""
+        """Do one step on contiguous float32 tensors, in place; the decay's norms are taken over this many rows."""
 
     def exact_dense(self, x: Tensor, w: Tensor, b: Tensor, /) -> Tensor:
         """Compute what `exact.dense` does."""
 
     def exact_sided(self, *arguments: Tensor) -> Tensor:
-        """Compute what `exact.sided` does, of its arguments."""
+        """Compute what `exact.sided` does."""
 
     def exact_network(
         self, images: Tensor, k: int, sizes: Ints, runs: Ints, neuron: Tensor, start: Tensor, middle: Tensor,
@@ -144,7 +144,7 @@ def pick_backend(x: Tensor, w: Tensor) -> Backend:
 
 
 def pick_kernels(x: Tensor, unsupported: Callable[[Kernels], list[str]]) -> Kernels | None:
-    """Whose kernels run an operation on x that plain torch can do too, given why each cannot; None for plain torch."""
+    """Choose the kernels for an operation on x; None for plain torch. unsupported: why a backend cannot."""
     forced = forced_backend()
     if forced:
         kernels = KERNELS.get(forced)
@@ -155,7 +155,7 @@ def pick_kernels(x: Tensor, unsupported: Callable[[Kernels], list[str]]) -> Kern
 
 
 def native_for(x: Tensor, name: str) -> ModuleType | None:
-    """Return the native backend if it has a kernel of this name and may run it on x: for what no other backend has."""
+    """Return the native backend if it has a kernel of this name and may run it on x, else None."""
     if forced_backend() not in ("", "native") or native.unsupported(x, x) or not native.has(name):
         return None
     return native
@@ -165,12 +165,12 @@ _BITS = {torch.float32: torch.int32, torch.float64: torch.int64}
 
 
 def sizes(tensor: Tensor) -> tuple[float, float]:
-    """Return the smallest |t| that is not 0, NaN if there is none, and the largest |t|.
+    """Return the smallest nonzero |t| (NaN if there is none) and the largest |t| (0 if t is empty).
 
-    The largest is 0 if there is none, NaN if one is NaN.
+    The largest is NaN if an entry is NaN.
 
-    Numbers are compared by their bits, which have the same order: so denormal numbers are seen, whether or not the
-    processor takes them for 0. One that is smaller than all normal numbers may come out as 0 in such a mode.
+    Numbers are compared by their bits, which have the same order, so denormal numbers count even if the processor
+    flushes them to 0. A denormal result may be returned as 0 in that mode.
     """
     values = tensor.detach().contiguous()
     values = values if values.dtype in _BITS else values.double()  # halves, which that holds exactly

@@ -1,4 +1,4 @@
-"""The truth the other backends are compared with: plain torch on any device, clear before fast.
+"""The reference for the other backends: plain torch on any device, written for clarity, not for speed.
 
 Work goes through blocks of (rows, neurons, inputs) of at most `BLOCK` elements, a row being one output pixel of one
 image; neither the whole (B, O, I) cube nor the whole unfolded input ever exists.
@@ -149,10 +149,10 @@ def box_dist_argmax(
 
 
 class _Layer(Sizes):
-    """The sizes of one call, and the pieces that it is computed in."""
+    """The sizes of one call, and the blocks that it is computed in."""
 
     def blocks(self) -> Iterator["_Block"]:
-        """Blocks of at most BLOCK elements (or of one neuron), in a fixed order; none if anything is empty."""
+        """Yield blocks of at most BLOCK elements (or of one neuron), in a fixed order; none if anything is empty."""
         if self.empty:
             return
         neurons = min(self.neurons, max(1, BLOCK // self.inputs))
@@ -212,7 +212,7 @@ class _Layer(Sizes):
         return y.permute(1, 0, 3, 4, 2).reshape(self.groups, self.rows, self.neurons)
 
     def new_gradients(self, like: Tensor, need_x: bool, need_w: bool) -> tuple[Tensor, Tensor]:
-        """Flat zeros; that of x has one more element, where the padding's gradient goes."""
+        """Return flat zeros; those of x have one more element, for the padding's gradient."""
         return (
             like.new_zeros(math.prod(self.x_shape) + 1 if need_x else 1),
             like.new_zeros(math.prod(self.w_shape) if need_w else 0),

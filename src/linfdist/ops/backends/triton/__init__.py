@@ -1,7 +1,7 @@
 """The Triton backend: kernels for NVIDIA and AMD GPUs, and for any CPU under Triton's interpreter.
 
-Each file beside this one holds the kernels of one operation, and `variants()`, which lists what of them is compiled
-ahead of time. Triton is imported when the first of them is used: `import linfdist` neither needs it nor waits for it.
+Each file beside this one holds the kernels of one operation, and `variants()`, which lists those to compile ahead of
+time. Triton is imported when a kernel is first used: `import linfdist` neither needs it nor waits for it.
 
 Numbers: at p = inf the reference's bits, those of gradients too, as long as dw is summed in one segment (`layer`); at
 finite p the tolerances of `linfdist.dist`. float16 and bfloat16 are read as they are, computed in float32, and rounded
@@ -51,7 +51,7 @@ def exact_unsupported(x: Tensor) -> list[str]:
 
 
 def _elsewhere(x: Tensor) -> list[str]:
-    """Why Triton's kernels cannot run where the tensor lies."""
+    """Return why Triton's kernels cannot run on the tensor's device."""
     reasons = [missing()] if missing() else []
     device = x.device.type
     if device == "cpu" and not interpreted():
@@ -65,14 +65,14 @@ def _elsewhere(x: Tensor) -> list[str]:
 
 
 def unavailable() -> list[str]:
-    """Why it can run on no tensor here; empty if it can."""
+    """Return why the backend cannot run on this machine at all; empty if it can."""
     if missing():
         return [missing()]
     return [] if interpreted() or torch.cuda.is_available() else ["torch finds no CUDA or ROCm device"]
 
 
 def version() -> str:
-    """Of the Triton that is installed: ROCm's builds of torch bring one whose package has another name."""
+    """Return the version of the installed Triton; with ROCm's builds of torch its package has another name."""
     try:
         return metadata.version("triton")
     except metadata.PackageNotFoundError:
@@ -80,7 +80,7 @@ def version() -> str:
 
 
 def detail() -> str:
-    """Its version and where it runs, for a backend that is available."""
+    """Return Triton's version and the devices it runs on."""
     found = f"triton {version()}"
     if interpreted():
         return f"{found}, interpreter on the CPU, for tests"

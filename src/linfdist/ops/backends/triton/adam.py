@@ -1,7 +1,7 @@
 """One Adam step with the paper's ℓp weight decay, in place: see `linfdist.ops.adam`.
 
-A program takes a row, the weights of one neuron, or any block where no row is needed. What a row needs to know, its
-largest weight and its norm, is read from memory once; the later passes find it in the cache. Every rounding of the
+A program takes a row, the weights of one neuron, or any block where rows do not matter. The first pass over a row, for
+its largest weight and its norm, reads it from memory; the later passes find it in the cache. Every rounding of the
 update is that of the native engine (no fused multiplication, divisions and roots correctly rounded): without decay, and
 with that of p = 2 and p = inf, the results have the engine's bits. At other p, the decay has a relative error of some
 2^-17 at most.
@@ -39,7 +39,7 @@ def adam_(
 
 @triton.jit
 def log2(ratio):
-    """log2 of 0 < ratio <= 1, its error relative to itself: the hardware's is absolute, and powers multiply it by p."""
+    """Compute log2 of 0 < ratio <= 1 with small relative error; the hardware's is absolute, and grows with p."""
     bits = ratio.to(tl.int32, bitcast=True)
     exponent = (bits - 0x3F3504F3) >> 23  # so that what is left lies between sqrt(1/2) and sqrt(2)
     rest = (bits - (exponent << 23)).to(tl.float32, bitcast=True)

@@ -69,8 +69,8 @@ def _by_neuron(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Sort the runs' entries by neuron, those of a neuron side by side.
 
-    Returns how many each neuron has, where they begin, and of each entry its input, sign s and constant s * w: it gives
-    s * x - s * w.
+    Returns the number of entries of each neuron, where they begin, and of each entry its input, sign s and constant s *
+    w; the entry's value is s * x - s * w.
     """
     begin, end = start[0], start[-1]
     lengths = start.diff()

@@ -3,8 +3,8 @@
 An output keeps a reference R, a difference near the largest so far, and the sum of (|d| / R)^p as high + low. Inputs
 come in chunks: the terms of a chunk are added one after the other, and the chunk's sum is added with its rounding error
 kept, so that errors do not grow with the number of inputs. When a chunk outgrows R, that output takes a new R and
-scales its sum down; a tile decides whether anybody has to, but each output only for itself. So one pass over the inputs
-does, no sum overflows, and none depends on the tile it is computed in.
+scales its sum down. A tile checks whether any of its outputs must do so, but each output rescales for itself. So one
+pass over the inputs is enough, no sum overflows, and none depends on the tile it is computed in.
 
 Above p = 7, unless p is a product, a pass over the inputs for their largest difference comes first (`TWICE`): ratios of
 at most 1 have a series, which saves more than that pass costs (`powers`), and a p of hundreds would outgrow R all the
@@ -54,7 +54,7 @@ def p_dist(x: Tensor, w: Tensor, p: float, geometry: Geometry) -> Tensor:
 
 
 def sum_constants(p: float) -> dict[str, Any]:
-    """How the kernel sums: by p alone."""
+    """Return the constants of the summation, which depend on p alone."""
     return {
         "TWICE": p > 7 and p not in PRODUCTS,
         "CHUNK": 16 if p < 4 else 64,  # terms; the root divides the error of their sum by p
@@ -135,7 +135,7 @@ def finite_kernel(
 
 @triton.jit
 def reference_of(largest, least, WHOLE: tl.constexpr):
-    """Return what divides differences: their largest, or for products a power of two near it, which does not round."""
+    """Return the divisor of differences: their largest, or for products a power of two near it, without rounding."""
     reference = largest
     if WHOLE > 0:
         if largest.dtype == tl.float64:
@@ -190,7 +190,7 @@ def chunk_sum(
 
 @triton.jit
 def root(s, p, WHOLE: tl.constexpr, WIDE: tl.constexpr):
-    """s^(1/p): square roots where they do, else in float64 for small p."""
+    """Compute s^(1/p): by square roots where these are enough, else in float64 for small p."""
     if WHOLE == 1:
         return s
     elif WHOLE == 2 or WHOLE == 4 or WHOLE == 8 or WHOLE == 16 or WHOLE == 32:

@@ -1,7 +1,7 @@
 """Finite p, backward: sign(x_i - w_i) (|x_i - w_i| / y)^(p - 1) for every pair of an input and a neuron that meet.
 
-A program holds a tile of dx or dw and adds up all that meets it, in a fixed order, as at p = inf (`inf_backward`). Sums
-are plain float32 (float64) sums, a product fused with each addition.
+A program holds a tile of dx or dw and adds up all its contributions in a fixed order, as at p = inf (`inf_backward`).
+Sums are plain float32 (float64) sums, a product fused with each addition.
 """
 
 import torch

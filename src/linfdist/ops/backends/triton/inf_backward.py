@@ -58,7 +58,7 @@ def inf_dist_backward(
 
 
 def live(grad: Tensor, y: Tensor) -> Tensor:
-    """Return the incoming gradient, halves as float32: exactly 0 where the distance is 0, NaN where it is NaN."""
+    """Return the incoming gradient (halves become float32): 0 where the distance is 0, NaN where it is NaN."""
     grad = grad if grad.dtype == torch.float64 else grad.float()
     return grad.masked_fill(y == 0, 0.0).masked_fill(y.isnan(), math.nan)
 

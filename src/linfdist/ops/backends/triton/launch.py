@@ -1,4 +1,4 @@
-"""Running a kernel, on the device of its tensors or in the interpreter; and saying how it is compiled ahead of time."""
+"""Run a kernel on its tensors' device or in the interpreter, and describe how it is compiled ahead of time."""
 
 import contextlib
 import warnings
@@ -21,7 +21,7 @@ LINEAR_SIZES = {
 
 
 class Variant(NamedTuple):
-    """A kernel as it is compiled ahead of time: what `triton.compile` needs to know beside the target."""
+    """A kernel to compile ahead of time: the arguments of `triton.compile` besides the target."""
 
     name: str  # its line in the committed table
     kernel: Any  # what `triton.jit` has made of the function
@@ -32,7 +32,7 @@ class Variant(NamedTuple):
 
     @property
     def attributes(self) -> dict[tuple[int, ...], list[list[Any]]]:
-        """Tensors of torch begin at multiples of 16 bytes."""
+        """Declare that tensors start at multiples of 16 bytes, as torch's do."""
         kinds = self.signature.values()
         return {(n,): [["tt.divisibility", 16]] for n, kind in enumerate(kinds) if kind.startswith("*")}
 
@@ -46,7 +46,7 @@ def variant(name: str, kernel: Any, types: dict[str, str], constants: dict[str, 
 
 
 def launch(kernel: Any, programs: int, *args: Any, warps: int, **constants: Any) -> None:
-    """Run so many programs of the kernel; none if there are none."""
+    """Run this many programs of the kernel; 0 launches nothing."""
     if not programs:
         return
     tensor = next(arg for arg in args if isinstance(arg, Tensor))
@@ -66,5 +66,5 @@ def _device_of(tensor: Tensor) -> Iterator[None]:
 
 
 def tiles_of(size: int, tile: int) -> int:
-    """How many tiles cover so many rows, neurons or inputs."""
+    """Count the tiles that cover so many rows, neurons or inputs."""
     return int(triton.cdiv(size, tile))

@@ -30,7 +30,7 @@ class Layer(Sizes):
 
     @property
     def pixels(self) -> int:
-        """Pixels of all images, each with `channels` numbers of one group."""
+        """The number of pixels of all images, each with `channels` numbers of one group."""
         return self.x_shape[0] * self.x_shape[2] * self.x_shape[3]
 
     @property
@@ -86,23 +86,23 @@ class Layer(Sizes):
         return y.permute(0, 2, 3, 1).contiguous().view(self.rows, self.w_shape[0])
 
     def segments(self) -> tuple[int, int]:
-        """In how many parts of how many rows dw is summed: by the number of rows alone."""
+        """Return how many parts of how many rows dw is summed in; it depends on the number of rows alone."""
         segment = max(SEGMENT, -(-self.rows // SEGMENTS))
         return -(-self.rows // segment), segment
 
     def steps(self, device: torch.device) -> Tensor:
-        """How far each of the I inputs of a window lies from the window's corner in `padded(x)`."""
+        """Return the offset of each of the I inputs of a window from the window's corner in `padded(x)`."""
         return _steps(self.w_shape[1:], self.padded_size, self.geometry.dilation, device)
 
     def sizes(self) -> tuple[int, ...]:
-        """Return what kernels are told, in this order: see `corner` and `output`."""
+        """Return the sizes that kernels take as arguments, in this order: see `corner` and `output`."""
         return (
             self.rows, self.neurons, self.inputs, self.groups, self.x_shape[1], *self.padded_size,
             self.out_height, self.out_width, *self.geometry.stride,
         )  # fmt: skip
 
     def backward_sizes(self) -> tuple[int, ...]:
-        """Return what the kernels of dx are told, in this order."""
+        """Return the sizes that the kernels of dx take as arguments, in this order."""
         return (
             self.pixels, self.channels, self.neurons, self.groups, self.rows, *self.x_shape[2:],
             self.out_height, self.out_width, *self.w_shape[2:],
@@ -143,7 +143,7 @@ def tile_of_program(rows, neurons, RM: tl.constexpr, RN: tl.constexpr, TM: tl.co
 def corner(
     row, group, inputs, groups, channels, height, width, out_height, out_width, stride_h, stride_w, PANELS: tl.constexpr
 ):
-    """Where the window of a row begins: in panels, where input i lies i * PANEL further, or in padded images."""
+    """Return where the window of a row begins: in panels, where input i lies i * PANEL further, or in padded images."""
     if PANELS:
         return (row // PANEL).to(tl.int64) * inputs * PANEL + row % PANEL
     else:
@@ -156,13 +156,13 @@ def corner(
 
 @triton.jit
 def panel_of(neuron, group, neurons, inputs):
-    """Where the weights of a neuron begin in `Layer.weights(w)`; input i lies i * PANEL further."""
+    """Return where the weights of a neuron begin in `Layer.weights(w)`; input i lies i * PANEL further."""
     return (group * tl.cdiv(neurons, PANEL) + neuron // PANEL).to(tl.int64) * inputs * PANEL + neuron % PANEL
 
 
 @triton.jit
 def output(row, neuron, group, neurons, groups, out_height, out_width):
-    """Where the value of a neuron in a row lies in (N, O, OH, OW)."""
+    """Return where the value of a neuron in a row lies in (N, O, OH, OW)."""
     positions = out_height * out_width
     n = (row // positions).to(tl.int64)
     return (n * (neurons * groups) + group * neurons + neuron) * positions + row % positions

@@ -1,12 +1,12 @@
-"""Powers a^e of ratios, e = p forward and p - 1 backward: how they are taken is decided here, as in csrc/series.cpp.
+"""Choose how to compute powers a^e of ratios, e = p forward and p - 1 backward, as in csrc/series.cpp.
 
-- Products, at the whole p of PRODUCTS: exact but for their own roundings.
+- Products, at the whole p of PRODUCTS: exact except for their own roundings.
 - A series, in float32 and for e > 7: with e = q 2^k, a^e = f(1 - a)^(2^k), f a polynomial fitted to (1 - u)^q. It needs
   0 <= a <= 1, and fewer instructions than
 - exp2(e log2 a), for all others.
 
-A forward kernel whose p is above 7 and no product knows the largest difference before it takes powers, and a backward
-kernel knows the distance: their ratios are at most 1 (`CAPPED`).
+If p is above 7 and not in PRODUCTS, a forward kernel knows the largest difference before it computes powers, and a
+backward kernel knows the distance, so their ratios are at most 1 (`CAPPED`).
 """
 
 import functools
@@ -24,13 +24,13 @@ NODES = 0.5 - 0.5 * torch.cos(math.pi * (torch.arange(64, dtype=torch.float64, d
 
 
 def choose_power(p: float, less: int, inputs: int, dtype: torch.dtype) -> tuple[tuple[float, ...], dict[str, Any]]:
-    """Choose what a kernel takes for a^(p - less): numbers (the exponent as two float32, the series) and constants."""
+    """Choose how a kernel computes a^(p - less): numbers (the exponent as two float32, the series) and constants."""
     return _choose_power(p, less, 1 << max(0, inputs - 1).bit_length(), dtype == torch.float64)
 
 
 @functools.lru_cache(maxsize=1024)
 def _choose_power(p: float, less: int, inputs: int, wide: bool) -> tuple[tuple[float, ...], dict[str, Any]]:
-    """Choose the same for a number of inputs that is rounded up, so that layers share it."""
+    """Do the same with the number of inputs rounded up, so that layers share the cached result."""
     exponent = min(p - less, HUGE)
     high = float(torch.tensor(exponent, dtype=torch.float32, device="cpu"))
     coefficients: list[float] = []
@@ -46,7 +46,7 @@ def _choose_power(p: float, less: int, inputs: int, wide: bool) -> tuple[tuple[f
 
 
 def _fit_series(e: float, tolerance: float, small: float) -> tuple[list[float], int]:
-    """(c[1], ...) and the number of squarings: the cheapest that is good enough; none if none is."""
+    """Return the coefficients (c[1], ...) and squarings of the cheapest accurate series; [] if there is none."""
     squarings = math.ceil(math.log2(e)) - 1  # 1 < q <= 2
     q = e / 2**squarings
     if e > 500:  # only a near 1 matters: the binomial series itself
@@ -62,7 +62,7 @@ def _fit_series(e: float, tolerance: float, small: float) -> tuple[list[float], 
 
 
 def _fit(e: float, q: float, small: float, degree: int) -> tuple[list[float], float]:
-    """Least squares for (1 - u)^q, weighted by what an error does to a^e beside the sum it enters; and its error."""
+    """Fit (1 - u)^q by least squares, weighted by an error's effect on the sum; return its error too."""
     a, u = NODES, 1 - NODES
     weight = a ** (e - q) / (a**e + small)
     powers = u[:, None] ** torch.arange(1, degree + 1, device="cpu")
@@ -76,7 +76,7 @@ def power(
     a, e, c1, c2, c3, c4, c5, c6, c7,
     WHOLE: tl.constexpr, DEGREE: tl.constexpr, SQUARINGS: tl.constexpr, CAPPED: tl.constexpr,
 ):  # fmt: skip
-    """a^e for a >= 0; for a <= 1 if CAPPED, up to an ulp, which a huge exponent would blow up."""
+    """Compute a^e for a >= 0. If CAPPED, a is at most 1 up to an ulp, which a huge exponent would amplify."""
     if WHOLE >= 0:
         return whole_power(a, WHOLE)
     elif DEGREE > 0:
@@ -103,7 +103,7 @@ def power(
 
 @triton.jit
 def whole_power(a, E: tl.constexpr):
-    """a^E for whole E from 0 to 63."""
+    """Compute a^E for whole E from 0 to 63."""
     result = tl.full(a.shape, 1, a.dtype)
     for bit in tl.static_range(6):
         if (E >> bit) % 2 == 1:

@@ -1,4 +1,4 @@
-"""How large a tile a program computes: by a small table, so that the first step does not wait, or measured on request.
+"""Choose the size of a program's tile: from a small table, so that no step waits, or measured on request.
 
 LINFDIST_TRITON_TUNE=1 measures all of CANDIDATES at the first call of each kernel on each problem, some seconds each,
 and keeps the fastest for the rest of the process. No result depends on it.
@@ -35,7 +35,7 @@ class Tile(NamedTuple):
         return self.RN * self.TN
 
     def holding(self, kind: str) -> "Tile":
-        """Return the tile for numbers of a kind: a double takes two registers, so half as many are held."""
+        """Return the tile for a type of numbers: a double takes two registers, so the tile holds half as many."""
         return self._replace(RM=max(1, self.RM // 2)) if kind in ("fp64", "torch.float64") else self
 
     @property
@@ -65,7 +65,7 @@ def tile_of(kernel: str) -> Tile:
 
 
 def run_tiled(kernel: str, dtype: torch.dtype, problem: Hashable, run: Callable[[Tile], None]) -> None:
-    """Run with the tile for this kernel; `run` may be called more than once, always with the same result."""
+    """Call `run` with the tile for this kernel, perhaps several times; the result is always the same."""
     tile, problem = tile_of(kernel).holding(str(dtype)), (dtype, problem)
     if os.environ.get("LINFDIST_TRITON_TUNE", "") not in ("", "0"):
         if (kernel, problem) not in _fastest:
