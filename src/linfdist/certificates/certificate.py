@@ -1,4 +1,4 @@
-"""Certify: what is proved about a network's predictions on a batch of images."""
+"""Certificates of a network's predictions on a batch of images."""
 
 import contextlib
 import operator
@@ -28,7 +28,7 @@ Radius = Eps | Tensor | NDArray[Any]  # of all pixels, or one for each
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Certificate:
-    """What is proved of a batch of images, of the network as executed in floating point.
+    """Certificates of a batch of images, for the network as executed in floating point.
 
     It has a length, one entry per image, and `proof[2]`, `proof[:5]` and `proof[mask]` are certificates of those.
 
@@ -92,7 +92,7 @@ class Certificate:
 
 
 def _chosen(index: Any, n: int, thing: str) -> Tensor:
-    """Return the positions that an index means, as a tensor."""
+    """Return the positions that an index selects, as a tensor."""
     if isinstance(index, slice):
         return torch.tensor(range(n)[index], dtype=torch.int64)
     if not isinstance(index, bool):
@@ -147,7 +147,7 @@ def certify(
         tensor([True, True, True, True, True, True, True, True])
 
     Images go through the network a few hundred at a time, so scratch memory does not grow with B. Raises ValueError or
-    TypeError, with the reason, for whatever no proof would hold for.
+    TypeError, with the reason, if no proof would hold.
     """
     check_method(method)
     if device is not None:
@@ -165,7 +165,7 @@ Ball = Fraction | Tensor | None  # a radius, read: exact, or one for each pixel;
 
 
 def as_asked(model: object, x: Samples, eps: Radius | None, y: Any) -> tuple[Network, Tensor, Ball, Tensor | None]:
-    """Return network, samples, radius and labels as proofs take them: see `certify` for what they may be."""
+    """Convert network, samples, radius and labels to the form that proofs take; see `certify`."""
     if isinstance(x, np.ndarray):
         samples = as_samples(x, "x")
         if isinstance(eps, np.ndarray | Tensor):
@@ -187,13 +187,13 @@ def as_asked(model: object, x: Samples, eps: Radius | None, y: Any) -> tuple[Net
 
 
 def proved(network: Network, prove: Proves, x: Tensor, ball: Ball, y: Tensor | None, radii: bool) -> Certificate:
-    """Return the certificate of what a network's proofs say."""
+    """Return the certificate that a network's proofs give."""
     eps = ball if isinstance(ball, Fraction) else None
     return Certificate(*prove(x, ball, y, radii), domain=network.domain, eps=eps)
 
 
 def _eps_of_array(eps: NDArray[Any] | Tensor, x: NDArray[Any]) -> Tensor:
-    """Arrange one radius per number of x as the numbers themselves are arranged: their channels may come last."""
+    """Arrange one radius per number of x like the numbers themselves, whose channels may come last."""
     numbers = as_numbers(eps, "eps").detach().cpu()
     given = (numbers.double() if numbers.is_floating_point() else numbers).numpy()
     try:
@@ -264,7 +264,7 @@ class Certifier:
         return where_certified(self(x, eps, radii=False))
 
     def __copy__(self) -> "Certifier":
-        """Itself, as nothing changes it."""
+        """Return itself, since it is immutable."""
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Certifier":

@@ -1,4 +1,4 @@
-"""How predictions of float networks are proved: the kinds of proof, and what runs the methods made of them."""
+"""Prove predictions of float networks: the kinds of proof, and the prover that runs the methods."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -23,11 +23,11 @@ from .methods import METHODS, MakesProof
 
 
 class Proof(ABC):
-    """What one method can say about the network's predictions on a batch x (B, C, H, W), after a forward pass.
+    """One method's proofs of the network's predictions on a batch x (B, C, H, W), after a forward pass.
 
     prediction: (B,) int64. radius: (B,) float64, proved by that pass alone: the prediction is constant on the closed
-    ball. closed_form: whether that is all this method can prove, so that there is nothing to search for.
-    together: how many images cost hardly more than one, see `largest_proved`.
+    ball. closed_form: whether the method proves nothing beyond that, so that no search is needed. together: how many
+    images cost hardly more than one, see `largest_proved`.
     """
 
     closed_form = False
@@ -61,12 +61,12 @@ def rows_at_once(network: PixelNet) -> int:
 
 
 def in_chunks(network: PixelNet, tensor: Tensor) -> Sequence[Tensor]:
-    """Cut a tensor with one row per image where the network takes no more images at once."""
+    """Cut a tensor with one row per image into chunks that go through the network at once."""
     return tensor.split(rows_at_once(network)) if len(tensor) > 1 else (tensor,)
 
 
 class BallProof(Proof):
-    """What is proved of a ball by bounds over all of it, for as many images at a time as memory allows."""
+    """Proofs by bounds over the whole ball, for as many images at a time as memory allows."""
 
     def __init__(self, network: PixelNet, x: Tensor, prediction: Tensor, tolerance: float) -> None:
         super().__init__(prediction)
@@ -79,7 +79,7 @@ class BallProof(Proof):
 
     @abstractmethod
     def _proves(self, rows: Tensor, eps: Tensor) -> Tensor:
-        """Prove what `proves` says, of images that fit into memory together."""
+        """Do the same as `proves` for images that fit into memory together."""
 
 
 class BoxProof(BallProof):
@@ -125,7 +125,7 @@ ENOUGH = 1.0  # pixels lie in [0, 1]: such a ball holds all images
 
 
 class LogitMargin(Proof):
-    """A network that is Lipschitz up to the logits: a closed form, nothing but one forward pass.
+    """The margin of a network that is Lipschitz up to the logits, in closed form: one forward pass.
 
     radius = (gap − 4E) / 2L, rounded down. Moving x by r moves each exact logit by at most L r, so the gap between two
     by at most 2 L r; and each computed logit is within E of the exact one, at x and at x′. The radius is rounded down
@@ -147,7 +147,7 @@ class LogitMargin(Proof):
     def proves(self, rows: Tensor, eps: Tensor) -> Tensor:
         """Compare with the radius.
 
-        At eps = 0, x itself is the ball, and its logits are known, except for what becomes of denormal numbers.
+        At eps = 0 the ball is x itself, and its logits are known, except for denormal numbers.
         """
         reach = largest_of(eps).clamp(max=1.0)  # a radius of 1 holds all images
         holds = (self.radius[rows] > 0) & (self.radius[rows] >= reach)
@@ -155,9 +155,9 @@ class LogitMargin(Proof):
 
     @cached_property
     def tolerance(self) -> float:
-        """How far a logit of the same image may be from the one that was computed here.
+        """Bound the distance of a logit of the same image, computed elsewhere, from the one computed here.
 
-        Where sums may be taken in another order, both are within E of the exact one, and that is all we know.
+        Where sums may be taken in another order, both are only known to be within E of the exact one.
         """
         modules = [module for module in self.network.modules() if isinstance(module, Contract)]
         repeatable = all(module.repeatable for module in modules)
@@ -223,8 +223,8 @@ def largest_proved(
     failed, or infinity. Steps grow fourfold from a sixteenth of what is proved until one fails; then the interval is
     halved, down to 2^-10 of the radius or 2^-14 pixels. Radii beyond `limit`, where all images are in, are not tried.
 
-    together: how many proofs cost hardly more than one. While so few images are left, those that the next steps could
-    ask for are made at once, whatever comes out of the first ones; the radii are the same.
+    together: how many proofs cost hardly more than one. While so few images are left, all proofs that the next steps
+    could need are computed at once; the radii are the same.
     """
     low, high = proved.clone(), failed.clamp(max=2 * limit)
     state, done = State(low, high, low / 16 + FINEST * 16), 0
@@ -241,7 +241,7 @@ def largest_proved(
 
 
 class State(NamedTuple):
-    """What is known of images: a radius that is proved, one that is not, and how far to go from the first."""
+    """The state of the search: a radius that is proved, one that failed, and the next step."""
 
     low: Tensor
     high: Tensor
@@ -280,7 +280,7 @@ TOGETHER = 8  # boxes fill one vector, and cost as much as one box wherever each
 
 
 def prover_of(network: Network, method: str, own: bool = False) -> Proves:
-    """Return what proves by a method: the network's own proofs, if it brings some, else those of its layers."""
+    """Return the prover of a method: the network's own, if it has one, else that of its layers."""
     if isinstance(network, PixelNet):  # never its own: what speaks for a float network is checked first
         return Prover(network, method, own)
     return network.prover(method) or Prover(cast(PixelNet, network), method, own)
@@ -289,11 +289,11 @@ def prover_of(network: Network, method: str, own: bool = False) -> Proves:
 class Prover:
     """Certificates of one float network by one method, for as long as its tensors and its mode stay as they are.
 
-    The network is checked here, and what depends on it alone is computed. `certify` makes a prover for each call, for
-    nobody knows whether tensors have changed in between; a `Certifier` keeps one, of a copy that is its own.
+    The network is checked here, and what depends on it alone is computed. `certify` makes a prover for each call,
+    because tensors may have changed in between; a `Certifier` keeps one for its private copy.
 
-    own: whether nobody else can change the tensors. Then a twin with the same bits computes in place of the network,
-    one that keeps lists of the weights that can matter: see `cache_lists`.
+    own: whether nobody else can change the tensors. Then a copy with the same bits and cached lists of the weights that
+    can matter replaces the network: see `cache_lists`.
     """
 
     @torch.no_grad()
@@ -316,7 +316,7 @@ class Prover:
 
     @torch.no_grad()
     def __call__(self, x: Tensor, eps: Fraction | Tensor | None, y: Tensor | None, radii: bool) -> Columns:
-        """Prove what `certify` says of images."""
+        """Prove the predictions of images: see `certify`."""
         check_process(self.parts)
         check_images(self.network, x)
         if y is not None:
@@ -343,7 +343,7 @@ class Prover:
         return eps.detach().to(x.device, torch.float64).broadcast_to(x.shape)
 
     def _look(self, x: Tensor) -> list[Proof]:
-        """Look at a few images once; return the proofs to try in turn, cheap ones first.
+        """Run the forward pass of a few images; return the proofs to try in turn, cheap ones first.
 
         The first is the margin, so that no method proves less.
         """
@@ -361,7 +361,7 @@ class Prover:
 
 
 def _certify(proofs: list[Proof], eps: Fraction | Tensor | None, radii: bool) -> tuple[Tensor, ...]:
-    """Return (prediction, radius, certified, margin_radius) of one chunk; certified means nothing if eps is None."""
+    """Return (prediction, radius, certified, margin_radius) of one chunk; ignore certified if eps is None."""
     prediction = proofs[0].prediction
     radius = torch.zeros_like(prediction, dtype=torch.float64)
     certified = torch.zeros_like(prediction, dtype=torch.bool)

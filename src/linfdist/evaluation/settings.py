@@ -1,4 +1,4 @@
-"""The settings of an evaluation, and its rows under way, kept batch by batch: stopped, it loses one batch at most."""
+"""The settings of an evaluation, and its rows in progress, kept batch by batch: at most one batch is lost."""
 
 import hashlib
 import json
@@ -39,7 +39,7 @@ _UNSAID: dict[str, Any] = {"device": "cpu", "radii": True}  # what files do not 
 class Shard:
     """Part `number` (from 1) of `count`: the batches number - 1, number - 1 + count, ...
 
-    Whole batches are dealt out, so that every image meets the same others in its batch however many shards there are.
+    Whole batches are dealt out, so that every image has the same batch for every number of shards.
     """
 
     number: int = 1
@@ -86,8 +86,8 @@ class EvaluationSettings:
     """Everything that the rows depend on. `eps` is the text as given; `limit` is None if all images are taken.
 
     `method` may name several, separated by commas. `device` is the type of the device that computes: a certificate is
-    about the network as executed there. `radii`: whether the largest radius of each image is searched for. Files of
-    evaluations on the CPU do not mention the device, nor those with radii that they have them.
+    about the network as executed there. `radii`: whether the largest radius of each image is searched for. Files
+    mention the device only if it is not the CPU, and radii only if there are none.
     """
 
     model_sha256: str
@@ -163,7 +163,7 @@ def parse_methods(text: str) -> tuple[str, ...]:
 
 
 def parse_attacks(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the attacks that are asked for, once each and in a fixed order; `none` stands for no attack.
+    """Return the named attacks, once each and in a fixed order; `none` stands for no attack.
 
     Each text may name several, separated by commas: `pgd,strong`.
     """

@@ -1,4 +1,4 @@
-"""A proof and an attack that contradict each other: what is raised then, and what is kept for a bug report."""
+"""The error for a proof and an attack that contradict each other, and the files kept for a bug report."""
 
 import json
 from collections.abc import Mapping, Sequence

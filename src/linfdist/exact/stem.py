@@ -107,7 +107,7 @@ class Stem:
         return (self.pool(x, LEVELS) << self.k).to(dtype)
 
     def parts(self, pixels: Tensor, parts: int) -> Tensor:
-        """Map pixels int64 (B, C, H, W) on the grid of 2^k · parts steps a level to inputs in such parts: (B, I) int64.
+        """Map pixels int64 (B, C, H, W) on a grid `parts` times as fine to inputs on a grid as fine: (B, I) int64.
 
         So the ends of balls of images can lie between the grid's values; the result is still exact.
         """

@@ -1,4 +1,4 @@
-"""Networks: what they promise, and how far rounding can take them from exact arithmetic."""
+"""The contract of networks, and bounds of their distance from exact arithmetic."""
 
 import hashlib
 import json
@@ -30,7 +30,7 @@ Proves = Callable[[Tensor, Fraction | Tensor | None, Tensor | None, bool], Colum
 
 
 class Network(ABC):
-    """What float and exact networks share, so that nobody above this package asks which kind a network is.
+    """The interface of float and exact networks, so that no caller has to ask for the kind.
 
     shape: (C, H, W) of its images. class_names: the classes in words, if known. resize: the side of the squares that
     photographs were resized to before training, if they were. exact: whether it computes in integers, on 8-bit images.
@@ -61,7 +61,7 @@ class Network(ABC):
     def stated(self, key: str) -> str | None:
         """Return what its file says of the data set it was trained on ("data") or its radius ("eps"), if anything.
 
-        Anybody may have written that: it is a claim, and decides no more than what is looked at first.
+        It is an unverified claim, used only to decide what to try first.
         """
         return None
 
@@ -87,7 +87,7 @@ class Network(ABC):
 
     @abstractmethod
     def prover(self, method: str) -> Proves | None:
-        """Return what proves by a method, if the network brings proofs of its own; None for the proofs of layers."""
+        """Return the network's own prover for a method; None to use the proofs of its layers."""
 
     @property
     @abstractmethod
@@ -100,7 +100,7 @@ class Network(ABC):
 
     @abstractmethod
     def nearest(self, pixels: Tensor, x: Tensor, eps: Sequence[Fraction]) -> Tensor:
-        """Return the inputs of the domain nearest to `pixels` that are within eps, one or one each, of the inputs x."""
+        """Return the inputs nearest to `pixels` that are in the domain and within eps (one, or one per image) of x."""
 
 
 class PixelNet(Contract, Network):
@@ -150,7 +150,7 @@ class PixelNet(Contract, Network):
         return digest.hexdigest()
 
     def _attributes(self) -> Iterator[tuple[str, str]]:
-        """Yield everything that is kept on the modules besides tensors and modules, as text."""
+        """Yield all attributes of the modules except tensors and modules, as text."""
         for name, module in self.named_modules():
             yield name, f"{type(module).__module__}.{type(module).__qualname__}"
             for key, value in sorted(vars(module).items()):
@@ -196,7 +196,7 @@ class PixelNet(Contract, Network):
         return self.body.lipschitz
 
     def features(self, x: Tensor, p: float | Tensor = math.inf) -> Tensor:
-        """Compute what the readout sees, (B, F), of images (B, C, H, W), or of rows (B, C) of features."""
+        """Compute the readout's inputs (B, F) from images (B, C, H, W), or from rows (B, C) of features."""
         x = x[:, :, None, None] if x.dim() == 2 and self.shape[1:] == (1, 1) else x
         self.check_images(x)
         return self.body(x, p)
@@ -216,7 +216,7 @@ class PixelNet(Contract, Network):
 
     @contextmanager
     def in_eval_mode(self) -> Iterator[None]:
-        """Be in eval mode for a while, and in the mode of before afterwards."""
+        """Switch to eval mode, and restore the mode afterwards."""
         training = self.training
         self.eval()
         try:
@@ -284,9 +284,10 @@ def rounding_error(network: PixelNet) -> float:
 
     Every operation of a dist net - the two of `Normalize`, the subtraction of a dist layer, the shift, the bias - is
     rounded once, by at most u · |result| with u = 2^-24 (float32); |·| and max are exact. A layer passes the error of
-    its input on, times its Lipschitz constant in ℓ∞: 1 for all but the normalisation. With bounds M of all intermediate
-    values, E = u · Σ M over the operations, rounded up generously (a factor 1 + 2^-10 covers the second order and the
-    summation; as all M >= 1, it also covers denormals, flushed to zero or not). Infinity if some value could overflow.
+    its input on, times its Lipschitz constant in ℓ∞: 1 for all except the normalisation. With bounds M of all
+    intermediate values, E = u · Σ M over the operations, rounded up generously (a factor 1 + 2^-10 covers the second
+    order and the summation; as all M >= 1, it also covers denormals, flushed to zero or not). Infinity if some value
+    could overflow.
     """
     precision = torch.finfo(network.any_tensor.dtype)
     found = network_rounding(network, Fraction(1), Fraction(precision.eps) / 2)  # |pixels| <= 1
@@ -325,7 +326,7 @@ def flush_error(network: PixelNet, error: float) -> float:
 
 
 def _runs(network: PixelNet) -> list[list[LipschitzModule | Readout]]:
-    """Cut layers and readout in pieces at those that absorb flushes, which are in none of the pieces."""
+    """Split layers and readout at those that absorb flushes; these are in none of the pieces."""
     runs: list[list[LipschitzModule | Readout]] = [[]]
     for part in (*network.body, network.readout):
         if part.absorbs_flushes:
@@ -346,6 +347,6 @@ def _ordinary(run: Sequence[LipschitzModule | Readout], floor: float) -> bool:
 
 
 def _none_between(tensor: Tensor, floor: float) -> bool:
-    """Whether every t is 0, or neither |t| nor, as for a std, 1/|t| lies below the floor."""
+    """Return whether every t is 0 or has |t| (for a std also 1/|t|) at or above the floor."""
     least, largest = sizes(tensor)
     return not least < floor and not largest > 1 / floor

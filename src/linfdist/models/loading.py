@@ -61,8 +61,8 @@ _PARTS: dict[str, Callable[[object], object]] = {"members": _members_of, "body":
 def save(network: PixelNet, path: str | Path, header: Mapping[str, Any] | None = None, compact: bool = False) -> None:
     """Write the network, atomically; `header`, plain JSON, is kept beside its configuration.
 
-    compact: half the size, by rounding all matrices to 16 bits. That makes another network of the same kind: what
-    `load` gives, on every machine the same, is what is to be measured and certified, not what was saved.
+    compact: half the size, by rounding all matrices to 16 bits. The rounded network is another one: measure and certify
+    what `load` returns, which is the same on every machine.
     """
     config = network.config
     if isinstance(network, Composed):
@@ -111,7 +111,7 @@ def read(source: str | os.PathLike[str], folder: Path | None = None) -> tuple[by
 
 
 def parse(content: bytes, path: Path) -> Network:
-    """Build the network of a file's content, which was read from `path`: see `load`."""
+    """Build the network from the content of the file at `path`: see `load`."""
     header = header_in(content, path)
     if str(header.get("format")).startswith("linfdist-exact"):
         return cast(Network, import_module(ABOVE["linfdist-exact"]).parse(content, path))
@@ -135,7 +135,7 @@ def load_floats(source: str | os.PathLike[str]) -> PixelNet:
 
 
 def parse_floats(content: bytes, path: Path) -> PixelNet:
-    """Build the network in floating point of a file's content, which was read from `path`: see `load_floats`."""
+    """Build the float network from the content of the file at `path`: see `load_floats`."""
     network = parse(content, path)
     if network.exact:
         raise TypeError(f"{path} is an exact network: give one in floating point")
@@ -159,7 +159,7 @@ def _resize(header: Mapping[str, Any], network: PixelNet, path: Path) -> int | N
 
 
 def _describe(config: Mapping[str, Any], tensors: Mapping[str, Tensor], path: Path) -> PixelNet:
-    """Build the network without memory for its weights until the file's are known to fit: a header is only words."""
+    """Build the network without memory for its weights until the file's tensors are known to fit."""
     try:
         depth = _layers(config)
         if depth > len(tensors):
@@ -215,7 +215,7 @@ def _check_fit(module: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> 
 
 
 def matrices(module: nn.Module) -> set[str]:
-    """Names of what is rounded: learned tensors of two dimensions or more. Biases and buffers stay as they are."""
+    """Return the names of the tensors to round: learned ones of two or more dimensions, not biases and buffers."""
     return {name for name, parameter in module.named_parameters() if parameter.dim() >= 2}
 
 
@@ -243,7 +243,7 @@ def _exponent(largest: float, name: str) -> int:
 
 
 def expand(tensors: Mapping[str, Tensor], steps: Any, module: nn.Module, path: Path) -> dict[str, Tensor]:
-    """Turn what `compress` has rounded into float32 again, exactly; ValueError for what it cannot have written."""
+    """Convert tensors of `compress` to float32 exactly; raise ValueError for values it cannot have written."""
     if not isinstance(steps, dict):
         raise ValueError(f"{path}: its steps must be a JSON object, got {str(steps)[:60]!r}")
     expanded, allowed = dict(tensors), matrices(module)

@@ -1,4 +1,4 @@
-"""The mean of networks, and of views of an image: certified as one network, which it is."""
+"""The mean of networks and of views of an image, certified as the one network that it is."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -18,9 +18,8 @@ MOST_VIEWS = 64  # every member looks at each of them
 class MeanLogits(Readout):
     """The mean of the logits of all members, over all views of an image: pixels (B, C·H·W) -> (B, classes).
 
-    Means move by no more than what they are means of. So if every member is Lipschitz up to its logits, the mean is,
-    with the mean of their constants; and the mean of what members can prove about the margin of one class over another
-    holds for the mean of their logits.
+    A mean moves by no more than its terms. So if every member is Lipschitz up to its logits, the mean is too, with the
+    mean of their constants; and the mean of the members' bounds of a margin bounds the margin of the mean.
     """
 
     parts = (nn.ModuleList,)
@@ -62,7 +61,7 @@ class MeanLogits(Readout):
         return Rounding(mean.size, max(mean.peak, *(each.peak for each in found)), error)
 
     def check(self, name: str) -> None:
-        """Raise unless members and views are still such as the constructor takes: they can be exchanged."""
+        """Raise unless members and views are still valid: they can be exchanged after construction."""
         for view in self.views:
             if type(view) is not View:
                 raise TypeError(f"{name}.views holds a {type(view).__name__}: only a View copies pixels")
@@ -78,7 +77,7 @@ class MeanLogits(Readout):
 
     @property
     def count(self) -> int:
-        """How many logits of members and views the mean is taken of."""
+        """How many logits, of members and views, are averaged."""
         return len(self.members) * len(self.views)
 
     def pairs(self, images: Tensor) -> Iterator[tuple[PixelNet, Tensor]]:
@@ -105,9 +104,9 @@ class Mean(PixelNet):
     head or without, also means. views: names of views, see `View`: "same", "mirror", "shift:1,0" and so on; every
     member sees all of them.
 
-    The mean is one function of the image, and its certificate is a proof about that function. To ask one network after
-    the other and to take the first answer that is certified is another matter, about which certificates of the single
-    networks say nothing: within the ball, another network may be the first.
+    The mean is one function of the image, and its certificate is a proof about that function. Taking the first
+    certified answer of several networks is another function, which certificates of the single networks do not cover:
+    within the ball, another network may be the first.
     """
 
     def __init__(self, members: Sequence[PixelNet], views: Sequence[str] = ("same",)) -> None:

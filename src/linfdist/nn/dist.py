@@ -20,7 +20,7 @@ Layer = TypeVar("Layer", bound="Distances")
 
 
 class Distances(nn.Module):
-    """Distances to the rows of `weight` (O, I). `_lists` are for a layer whose weights nobody can change any more."""
+    """Distances to the rows of `weight` (O, I). `_lists` are for a layer whose weights cannot change any more."""
 
     weight: nn.Parameter
     _lists: CachedLists | None = None
@@ -195,8 +195,8 @@ class NearestClass(Distances, Readout):
 
     z[b, c] = −mean_j (‖x[b] − w[c n + j]‖_p + b[c n + j]),  j < n = per_class        x (B, F) -> (B, classes)
 
-    A mean moves by no more than what it is the mean of, so the readout is 1-Lipschitz whatever n is. Weights start as
-    N(0, 1), biases as 0. With n > 1 sums are rounded, in an order that is not known: bounds get a slack.
+    A mean moves by no more than its terms, so the readout is 1-Lipschitz for every n. Weights start as N(0, 1), biases
+    as 0. With n > 1 sums are rounded in an unknown order, so bounds get a slack.
     """
 
     lipschitz = 1.0

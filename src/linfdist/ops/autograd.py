@@ -159,7 +159,7 @@ class BoxDist(Function):
         need_lower, need_upper, need_w = ctx.needs_input_grad[:3]
 
         def through(bound: Tensor, grad: Tensor, where: Tensor, keep: Tensor, need_x: bool) -> tuple[Tensor, Tensor]:
-            """Return the gradient of one result that passes through one bound: where `keep`."""
+            """Return the gradient of one result where it passes through one bound (`keep`), else 0."""
             return InfDistGradient.apply(
                 grad.where(keep, 0.0), bound, where, ctx.x_shape, ctx.w_shape, ctx.geometry, need_x, need_w
             )

@@ -85,7 +85,7 @@ class Sizes:
 
     @property
     def empty(self) -> bool:
-        """Whether there is no pair of an input and a weight."""
+        """Whether the call has no pair of an input and a weight."""
         return not (self.inputs and self.rows and self.neurons)
 
 

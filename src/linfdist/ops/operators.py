@@ -1,13 +1,13 @@
 """The operators `torch.ops.linfdist.*`: what `torch.compile`, `torch.export` and `vmap` see.
 
 Each is defined once for every device, runs on the picked backend, and comes with a fake kernel (shapes only) and a
-batching rule for `vmap`. Gradients are the business of `autograd`.
+batching rule for `vmap`. `autograd` adds the gradients.
 
 p is a 0-dim tensor here, not a float, so that a compiled training step reads it at run time instead of being compiled
 again whenever it changes; for the same reason the p-operators take p = inf as well.
 
-Where nothing looks on (`is_plain`), the functions below are called without the operator around them, and p may be a
-float: dispatching an operator that is written in Python takes ten times as long as a small kernel.
+Without tracing or transforms (`is_plain`), the functions below are called without the operator around them, and p may
+be a float: dispatching an operator that is written in Python takes ten times as long as a small kernel.
 
 A geometry is one argument in Python, and four of an operator, whose schema knows numbers and lists alone.
 """
@@ -28,7 +28,7 @@ _PLACES: dict[str, int] = {}  # by operator: how many arguments come before the 
 
 
 def is_plain(*tensors: Tensor) -> bool:
-    """Whether these are tensors on the CPU and nobody traces, transforms or intercepts what is done with them."""
+    """Return whether these are CPU tensors that nothing traces, transforms or intercepts."""
     return (
         not torch.compiler.is_compiling()
         and not torch._C._are_functorch_transforms_active()
@@ -84,7 +84,7 @@ def fake(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 def register_gradient(name: str, function: type[Function]) -> None:
-    """Let the operator of a forward have the gradient of a `Function` whose last input is its geometry."""
+    """Give the operator of a forward the gradient of a `Function` whose last input is the geometry."""
 
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         function.setup_context(ctx, (*inputs[:-4], Geometry(*inputs[-4:])), output)
@@ -310,7 +310,7 @@ def _p_backward_rule(
 
 
 def _register(name: str, rule: Callable[..., Any]) -> None:
-    """Register a batching rule, which gets what torch knows of the mapping before the arguments of the operator."""
+    """Register a batching rule, whose first arguments are torch's description of the mapping."""
     torch.library.register_vmap(f"linfdist::{name}", with_geometry(rule, 2 + _PLACES[name]))
 
 

@@ -1,4 +1,4 @@
-"""One row per image, from which everything that is reported is made: its type, its JSON, its invariants, its counts."""
+"""One row per image, the source of every report: its type, its JSON, its invariants, its counts."""
 
 import math
 from collections import Counter
@@ -19,7 +19,7 @@ _ATTEMPT_KEYS = ("broken", "prediction", "size")
 
 @dataclass(frozen=True)
 class Attempt:
-    """What one attack made of one image: its class then, and the largest change of a pixel, never rounded down."""
+    """The result of one attack on one image: its class, and the largest change of a pixel, never rounded down."""
 
     broken: bool
     prediction: int
@@ -28,7 +28,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Row:
-    """What is known of one image.
+    """The results of one image.
 
     radius: proved, on the 0–1 intensity scale, rounded down; 0 where nothing is proved. margin_radius: what the margin
     alone proves, None if that is not known. certified: the label is predicted, and proved constant on the closed
@@ -45,7 +45,7 @@ class Row:
 
     @property
     def correct(self) -> bool:
-        """Whether the image as it is gets its label."""
+        """Whether the image is classified correctly without an attack."""
         return self.prediction == self.label
 
     def survives(self, attack: str) -> bool:
@@ -89,9 +89,9 @@ class Row:
 
 
 def read_rows(path: Path, tell: Callable[[bytes], object] = len) -> list[Row]:
-    """All rows of a file, in order; ValueError names the line and the value that does not fit.
+    """Read all rows of a file, in order; raise ValueError that names the invalid line and value.
 
-    tell: is called with every line, such as the `update` of a digest.
+    tell: called with every line, such as the `update` of a digest.
     """
     rows: list[Row] = []
     for where, line in read_lines(path):
@@ -103,7 +103,7 @@ def read_rows(path: Path, tell: Callable[[bytes], object] = len) -> list[Row]:
 
 
 def check_rows(rows: Sequence[Row], indices: Sequence[int] | None, attacks: Sequence[str]) -> None:
-    """ValueError unless these are rows of these images (None: of any, once each), attacked by just these attacks."""
+    """Raise ValueError unless these are rows of these images (None: any, once each), attacked by just these attacks."""
     for row, index in zip(rows, indices or (), strict=False):
         if row.index != index:
             raise ValueError(f"the row of image {row.index} is where that of image {index} should be")
@@ -131,7 +131,7 @@ class Violation:
 
 
 def violations(rows: Iterable[Row], eps: str) -> list[Violation]:
-    """All contradictions: certified but wrong or broken, or not margin radius <= radius < every successful attack."""
+    """List contradictions: certified but wrong or broken, or not margin radius <= radius < every successful attack."""
     exact = parse_eps(eps)
     return [violation for row in rows for violation in _violations(row, eps, exact)]
 
@@ -152,7 +152,7 @@ def _violations(row: Row, eps: str, exact: Fraction) -> Iterator[Violation]:
 
 
 def check_eps(rows: Iterable[Row], eps: str) -> None:
-    """ValueError for rows that no evaluation at this eps could have given, whatever the network.
+    """Raise ValueError for rows that no evaluation at this eps could give, whatever the network.
 
     A certified image has a radius of at least eps, rounded down; one that is correct but not certified has none beyond
     eps (by more than a grey level, as integer networks may); and attacks stay within the eps-ball.
@@ -187,7 +187,7 @@ class Counts:
     def survive(self, images: int) -> str:
         """Return the percentage that survives, as text: rounded up, and down if just as many images are proved.
 
-        Attacks may have missed an image; where all that survive are proved, equal numbers are printed equally.
+        Attacks may have missed an image; but if all survivors are proved, the two equal numbers are printed equally.
         """
         return (down if images == self.certified else up)(percent(images, self.n), 2)
 
@@ -212,9 +212,9 @@ def count(rows: Sequence[Row], attacks: Sequence[str] | None = None) -> Counts:
 
 
 def summarise(rows: Sequence[Row], eps: str, attacks: Sequence[str] | None = None) -> dict[str, Any]:
-    """Compute the part of summary.json that rows tell: percentages of all images, and the mean radius, rounded down.
+    """Compute the part of summary.json that follows from rows: percentages of all images, mean radius rounded down.
 
-    attacks: those that were run; default: those found in the rows. Of no rows at all, every number is None.
+    attacks: those that were run; default: those found in the rows. Without rows, every number is None.
     """
     counted = count(rows, attacks)
 

@@ -110,8 +110,8 @@ ROWS = 512  # neurons whose linear bounds are computed at once
 def _linear(layer: Affine, rows: Tensor, before: list[tuple[Affine, Ends]], ball: Ends) -> Ends:
     """Bound some rows (S, 1) of `layer` over a ball (I, 1), by lines around the ReLUs of the layers before.
 
-    The coefficients go backwards: where they are positive, a lower bound takes the line below the ReLU, else the one
-    above it.
+    The coefficients are pulled back layer by layer: where they are positive, a lower bound takes the line below the
+    ReLU, else the one above it.
     """
     start = layer.weight.index_select(0, rows).to_dense().T  # (n, S)
     ends = []

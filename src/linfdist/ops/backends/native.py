@@ -64,7 +64,7 @@ def only_on_request(x: Tensor) -> bool:
 
 @functools.cache
 def has(name: str) -> bool:
-    """Whether the library has an operator of this name: one that was built long ago may not."""
+    """Return whether the library has an operator of this name: one that was built earlier may not."""
     return not missing() and hasattr(torch.ops.linfdist_native, name)
 
 
@@ -80,7 +80,7 @@ def exact_unsupported(x: Tensor) -> list[str]:
 
 
 class InstructionSetError(LinfdistError, RuntimeError, ValueError):
-    """LINFDIST_ISA names an instruction set that cannot run here: a wrong value, and a matter of this machine."""
+    """LINFDIST_ISA names an instruction set that cannot run here: a ValueError and a RuntimeError."""
 
 
 def isa() -> str:
