@@ -85,7 +85,7 @@ class Certificate:
         return f"<{type(self).__name__}: {self.summary()}>"
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain lists of numbers; what is not known is None. An infinite radius is a float, not JSON."""
+        """Return plain lists of numbers, None for missing values. An infinite radius is a float, not JSON."""
         columns = {name: getattr(self, name) for name in COLUMNS}
         lists = {name: None if column is None else column.tolist() for name, column in columns.items()}
         return {**lists, "domain": self.domain, "eps": None if self.eps is None else str(self.eps)}

@@ -319,7 +319,7 @@ def commands(run: Run) -> list[str]:
 
 
 def _recipe_arguments(values: Mapping[str, Any], folder: str) -> list[str]:
-    """Name a shipped recipe with its changes, if there is one of that name; else the file kept in the run."""
+    """Return a shipped recipe's name with the changed settings, or the run's own file if there is no such recipe."""
     try:
         return shlex.split(recipes.command(recipes.Recipe.model_validate(dict(values))))[2:]
     except (ValueError, recipes.RecipeError):

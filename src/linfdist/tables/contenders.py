@@ -69,7 +69,7 @@ class Contender(ABC):
 
 
 class MethodContender(Contender):
-    """A method of `linfdist.baselines`: its network, its plan. A setting has arguments of these and of the method."""
+    """A method of `linfdist.baselines`. A setting holds arguments of the method, its network and its plan."""
 
     def __init__(self, method: type[TrainingMethod]) -> None:
         self.method, self.name, self.title, self.source = method, method.name, method.title, method.source

@@ -42,7 +42,7 @@ class Job:
 
 
 def jobs(table: int, scale: Scale, seeds: int = 1, only: Sequence[str] = ()) -> list[Job]:
-    """List all runs of a table, the seeds 0, 1, ... of each row together; `only`: of these recipes."""
+    """List all runs of a table, the seeds 0, 1, ... of each row together; only: recipes to restrict it to."""
     rows = plan(table, scale)
     known = [row.name for row in rows]
     for name in only:

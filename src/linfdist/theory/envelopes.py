@@ -16,7 +16,7 @@ CHUNK = 1 << 22  # distances at once
 
 @dataclass(frozen=True, eq=False)
 class Interpolation:
-    """What values at some points say about a function that is 1-Lipschitz in ℓ∞ (McShane 1934, Whitney 1934).
+    """Bounds of a function that is 1-Lipschitz in ℓ∞ from its values at some points (McShane 1934, Whitney 1934).
 
     lower(x) = max_i v[i] − ‖x − p[i]‖∞ <= f(x) <= upper(x) = min_i v[i] + ‖x − p[i]‖∞
 
