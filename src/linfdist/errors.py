@@ -22,3 +22,11 @@ def closest(word: str, known: Iterable[str]) -> str:
 
     near = get_close_matches(word, list(known), n=3, cutoff=0.6)
     return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
+def described(value: object) -> str:
+    """Say what a value is that was given in place of another: its text, or its type and shape."""
+    if isinstance(value, str):
+        return f"the text {value[:60]!r}"
+    shape = getattr(value, "shape", None)
+    return type(value).__name__ + (f" of shape {tuple(shape)}" if isinstance(shape, tuple) else "")

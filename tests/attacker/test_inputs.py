@@ -132,7 +132,9 @@ def test_labels_that_hide_some(net):
         proof[np.ma.masked_array([0, 1], mask=[True, False])]
 
 
-@pytest.mark.parametrize("y", [torch.tensor(0), torch.zeros(1, dtype=torch.int64), torch.zeros(6), [0] * 6, 0])
+@pytest.mark.parametrize(
+    "y", [torch.tensor(0), torch.zeros(1, dtype=torch.int64), torch.zeros(6), [0.0] * 6, [True] * 6, 0]
+)
 def test_labels_that_would_be_repeated_or_rounded(net, y):
     """`smoothed` compared whatever broadcasts to its predictions."""
     x = torch.full(SHAPE, 0.5)
@@ -142,7 +144,7 @@ def test_labels_that_would_be_repeated_or_rounded(net, y):
         lambda: attack("pgd")(net, x, y, "0.1"),
         lambda: smallest(net, x, y),
     ):
-        with pytest.raises((TypeError, ValueError), match=r"y must (be a tensor of integers|have shape \(6,\))"):
+        with pytest.raises((TypeError, ValueError), match=r"y must (be|have shape \(6,\))"):
             door()
 
 

@@ -164,7 +164,7 @@ def test_bad_input():
     with pytest.raises(TypeError, match="floating-point pixels"):
         says(net, x.byte(), y, QUARTER)
     with pytest.raises(ValueError, match="need images"):
-        says(net, x[0], y, QUARTER)
+        says(net, x[..., :2], y, QUARTER)
     for value in (math.nan, -1e-7, 1 + 1e-6):
         bad = x.clone()
         bad[1, 0, 1, 1] = value

@@ -189,7 +189,7 @@ def test_float64_networks(net):
 
 
 def test_one_method_more_is_refused():
-    with pytest.raises(ValueError, match=f"'alpha-crown': must be one of {', '.join(METHODS)}$"):
+    with pytest.raises(ValueError, match=f"'alpha-crown': must be one of {', '.join(METHODS)}; did you mean crown\\?$"):
         ld.certify(random_net(0), images(1), None, method="alpha-crown")
     with pytest.raises(TypeError, match="a NearestClass has no linear bounds, so method 'box' is the best there is"):
         ld.certify(random_net(0), images(1), None, method="crown")

@@ -120,6 +120,8 @@ def test_a_stack_must_end_with_logits():
 
 def test_a_network_must_be_its_readout_of_its_body():
     class Louder(type(group_net(0)).__mro__[1]):  # of PixelNet itself, so that it is a contract of its own
+        shapes = ((1, 5, 5),)  # which say how images are arranged
+
         def __init__(self):
             super().__init__((1, 5, 5), None)
             inner = group_net(0)
@@ -132,7 +134,7 @@ def test_a_network_must_be_its_readout_of_its_body():
         def forward(self, x, p=math.inf):
             return 1000 * super().forward(x, p)
 
-    with pytest.raises(TypeError, match="Louder has its own forward"):
+    with pytest.raises(TypeError, match="Louder has its own forward, shapes"):
         ld.certify(Louder().eval(), torch.rand(2, 1, 5, 5), "0.1")
 
 

@@ -1,5 +1,6 @@
 """Plots take results, return axes, and claim no more than the results do. The report's own charts: tests/report."""
 
+import dataclasses
 import math
 from fractions import Fraction
 
@@ -45,11 +46,26 @@ def test_what_is_certified_at_no_known_radius_counts_by_its_radius():
     assert list(axes.lines[0].get_data()[0]) == [0, 0.2, 0.2999999, 0.4, 0.5, 0.5]
 
 
+def test_names_of_classes_are_labels_too():
+    named, labels = dataclasses.replace(proof(), class_names=("cat", "dog", "emu", "fox", "gnu")), [0, 1, 2, 1]
+    expected = plots.certified_accuracy(proof(), labels).lines[0].get_data()
+    found = plots.certified_accuracy(named, ["cat", "dog", "emu", "dog"]).lines[0].get_data()
+    assert all((one == other).all() for one, other in zip(found, expected, strict=True))
+
+
+def test_an_image_with_channels_last():
+    image = torch.rand(3, 8, 9)
+    for given in (image, image.permute(1, 2, 0), image.permute(1, 2, 0).numpy()):
+        assert torch.equal(torch.tensor(plots.image(given)[0].images[0].get_array()), image.permute(1, 2, 0).double())
+
+
 def test_bad_input_is_named():
     with pytest.raises(TypeError, match="labels are missing"):
         plots.certified_accuracy(proof())
     with pytest.raises(ValueError, match="3 labels for a certificate of 4 images"):
         plots.certified_accuracy(proof(), [0, 1, 2])
+    with pytest.raises(TypeError, match="labels must be whole numbers or names of classes, got float64"):
+        plots.certified_accuracy(proof(), [0.7, 1.0, 2.0, 1.0])
     with pytest.raises(ValueError, match="nothing to draw"):
         plots.certified_accuracy(proof()[:0], [])
     with pytest.raises(ValueError, match="there are no epochs"):

@@ -64,7 +64,7 @@ def test_certificates_speak_of_rows(fitted, cancer):
     assert text.endswith(", in ranges of the columns>")
     proof = fitted.certify(X[:5], {0: "1/3", 3: (0, 20), 7: 0.1, 8: 1, 9: 1})
     assert "for column 0 ±1/3, column 3 −0 +20, column 7 ±0.1 and 2 more, radius" in repr(proof[:1])
-    assert repr(proof[:1]).startswith("<RowCertificate: 1 row, ")
+    assert repr(proof[:1]).startswith(f"<RowCertificate: 1 row of class {proof.names[0]}, ")
     with pytest.raises(IndexError, match="row 5 of a certificate of 5 rows"):
         proof[5]
 

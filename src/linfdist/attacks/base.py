@@ -6,14 +6,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from ..data.samples import check_labels, check_plain
 from ..eps import Eps, is_number, parse_eps, round_down
+from ..errors import described
 from ..models import Network, PixelNet
+from ..models.base import as_asked
 
 
 @dataclass(frozen=True)
@@ -138,8 +140,10 @@ class Attack(ABC):
 
     name: str
 
-    def __call__(self, network: Network, x: Tensor, y: Tensor, eps: Eps | Sequence[Eps]) -> Attacked:
+    def __call__(self, network: object, x: Any, y: Any, eps: Eps | Sequence[Eps]) -> Attacked:
         """Attack the inputs x (B, C, H, W) of a network, with labels y (B,); eps: one, or one for each image.
+
+        Networks, samples and labels are taken as in `linfdist.certify`; y may be None if x is a data set with labels.
 
         An exact network is attacked through the nearest one in floats. What is found there is moved to the nearest
         8-bit image of the ball and of the network's domain, and tested on the integers.
@@ -150,7 +154,7 @@ class Attack(ABC):
         if several and not isinstance(eps, Sequence):
             raise TypeError(f"eps = {eps!r}: must be text or a number, or a list with one of these for each image")
         radii = [parse_eps(each) for each in (cast(Sequence[Eps], eps) if several else [cast(Eps, eps)])]
-        check(network, x, y)
+        network, x, y = opened(network, x, y)
         if several and len(radii) != len(x):
             raise ValueError(f"eps holds {len(radii)} radii for {len(x)} images: give one, or one for each image")
         floats = network.floats
@@ -169,8 +173,11 @@ class Attack(ABC):
         """Return images (B, C, H, W) meant to be misclassified; x are correct, B >= 1. Called without gradients."""
 
 
-def check(network: Network, x: Tensor, y: Tensor) -> None:
-    """Raise an error with the reason if the network or the images cannot be attacked."""
+def opened(model: object, data: Any, y: Any) -> tuple[Network, Tensor, Tensor]:
+    """Return a network, its inputs and their labels; raise for what cannot be attacked, with the reason."""
+    network, x, labels, _ = as_asked(model, data, y)
+    if labels is None:
+        raise TypeError(f"y must be the labels, as {described(data)} has none: an attack looks for other classes")
     if any(module.training for module in network.floats.modules()):
         raise ValueError("a network in training mode cannot be attacked: call .eval() first")
     check_plain(x, "x")
@@ -180,7 +187,8 @@ def check(network: Network, x: Tensor, y: Tensor) -> None:
         raise ValueError("pixels must lie in [0, 1]")
     if network.classes < 2:
         raise ValueError("a network with one class cannot be fooled")
-    check_labels(network.classes, y, len(x))  # a label that is no class would pass for broken
+    check_labels(network.classes, labels, len(x))  # a label that is no class would pass for broken
+    return network, x, labels
 
 
 @contextmanager

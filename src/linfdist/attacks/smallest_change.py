@@ -1,13 +1,14 @@
 """The smallest perturbation that an attack finds for each image."""
 
 from fractions import Fraction
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..eps import Eps, parse_eps
-from ..models import Network, PixelNet
-from .base import Attack, Attacked, check
+from ..models import PixelNet
+from .base import Attack, Attacked, opened
 from .strong import STAGES, Strong
 
 FIRST = tuple(Fraction(k, 8) for k in (1, 2, 4, 6, 8, 12, 16, 32))  # the radii of the first round over `start`; and 1
@@ -17,16 +18,16 @@ HALVINGS = 10  # of the way from an attacked image back to the original
 
 
 def smallest(
-    network: Network,
-    x: Tensor,
-    y: Tensor,
+    network: object,
+    x: Any,
+    y: Any,
     start: Eps = Fraction(1, 4),
     rounds: int = 4,
     attack: Attack | None = None,
 ) -> Attacked:
     """Return the smallest successful perturbation found for each image, for a few images.
 
-    x (B, C, H, W): inputs of the network, y (B,); start: a first guess of their sizes; rounds: the largest number of
+    network, x, y: see `Attack.__call__`; start: a first guess of their sizes; rounds: the largest number of
     attacks, each at several radii between the largest failure and the best success; attack: the first stages of
     `Strong` unless given. Images that nothing broke come back with broken = False and the last attempt. A success
     bounds the robust radius from above; a failure proves nothing.
@@ -36,7 +37,7 @@ def smallest(
         raise ValueError("start = 0: must be above 0 and at most 1, on the 0–1 intensity scale")
     if rounds < 1:
         raise ValueError(f"rounds = {rounds}: must be at least 1")
-    check(network, x, y)
+    network, x, y = opened(network, x, y)
     attack = attack or Strong(stages=STAGES[:4])
     floats, pixels = network.floats, network.to_pixels(x)
     searches = [_Search(image) for image in pixels]

@@ -12,17 +12,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ..data.samples import as_numbers, as_samples, check_plain, plain_array
+from ..data.samples import arranged, as_numbers, check_plain, plain_array, read
 from ..eps import Eps, down, in_words, parse_eps
 from ..machine import CPU, choose_device
 from ..models import Network, as_network
-from ..models.base import Proves
+from ..models.base import Proves, as_asked
+from ..text import printable
 from .checks import copy_of, on_device, tensors_of
 from .methods import check_method
 from .proofs import prover_of
 
 COLUMNS = ("prediction", "radius", "certified", "margin_radius")  # the tensors of a certificate
-Samples = Tensor | NDArray[Any]
+Samples = Any  # what `linfdist.data.samples.read` takes
 Radius = Eps | Tensor | NDArray[Any]  # of all pixels, or one for each
 
 
@@ -41,6 +42,7 @@ class Certificate:
         images of that domain; None for all others.
     margin_radius: (B,) float64: the part of `radius` that the margin alone proves; None if there is no such proof.
     eps: the radius that `certified` speaks of, exactly; None if there was none, or one for each pixel.
+    class_names: the names of all classes, if the network knows them; `names` are those of the predictions.
     """
 
     prediction: Tensor
@@ -49,6 +51,7 @@ class Certificate:
     margin_radius: Tensor | None = None
     domain: str | None = None
     eps: Fraction | None = None
+    class_names: tuple[str, ...] | None = None
 
     thing: ClassVar[str] = "image"  # what there is one entry of
 
@@ -66,10 +69,17 @@ class Certificate:
         columns = {name: column for name in COLUMNS if (column := getattr(self, name)) is not None}
         return replace(self, **{name: column.to(device) for name, column in columns.items()})
 
+    @property
+    def names(self) -> list[str] | None:
+        """The name of each predicted class; None if the network does not know them."""
+        return None if self.class_names is None else [self.class_names[each] for each in self.prediction.tolist()]
+
     def summary(self) -> str:
         """Say in one line how many images are certified and how large the radii are; these are rounded down."""
         n = len(self)
         text = f"{n:,} {self.thing}{'s' * (n != 1)}"
+        if n == 1 and self.names:
+            text += f" of class {printable(self.names[0])}"
         if n and self.certified is not None:
             text += f", {int(self.certified.sum()):,} certified{self._at()}"
         if n:
@@ -88,7 +98,7 @@ class Certificate:
         """Return plain lists of numbers, None for missing values. An infinite radius is a float, not JSON."""
         columns = {name: getattr(self, name) for name in COLUMNS}
         lists = {name: None if column is None else column.tolist() for name, column in columns.items()}
-        return {**lists, "domain": self.domain, "eps": None if self.eps is None else str(self.eps)}
+        return {**lists, "class": self.names, "domain": self.domain, "eps": None if self.eps is None else str(self.eps)}
 
 
 def _chosen(index: Any, n: int, thing: str) -> Tensor:
@@ -124,12 +134,14 @@ def certify(
         `torch.nn.Sequential`; or anything else that declares the contract of networks or layers, in eval mode; or an
         exact network, which takes 8-bit images.
     x: images (B, C, H, W) in [0, 1], in the model's precision; for an exact network uint8; rows (B, C) for networks of
-        features. Or a NumPy array, also (B, H, W) or (B, H, W, C): bytes become pixels, floats are rounded to the
-        model's precision, and the certificate is about the result.
+        features. Or one image (C, H, W); gray images may be without a channel, and channels may come last. In a
+        tensor, or in a NumPy array, a torch `Dataset` or `DataLoader`, or a data set of `linfdist.data`: there bytes
+        become pixels, floats are rounded to the model's precision, and the certificate is about the result.
     eps: text such as "8/255" or "0.3", meaning exactly that; a fraction; a float, meaning its exact binary value; or
         None for radii alone. Except with "margin" and "milp", also a tensor or array that broadcasts to x: one radius
         per pixel. Then `certified` is about that box, and `radius` about balls as always.
-    y: (B,) the right classes, if only those shall count as certified.
+    y: (B,) the right classes, if only those shall count as certified: whole numbers, or names of classes. By default
+        the labels that a data set has.
     method: a name of `linfdist.certificates.METHODS`, where each says what it is for. "margin" is one forward pass
         (Fact 3.6; with an MLP on top, Section 6). "box" takes intervals through all layers (Appendix B), and is never
         weaker. The others try the box first, so they prove at least as much, and take longer.
@@ -150,64 +162,54 @@ def certify(
     TypeError, with the reason, if no proof would hold.
     """
     check_method(method)
+    home = x.device if isinstance(x, Tensor) else CPU
     if device is not None:
-        if not isinstance(x, np.ndarray):
-            check_plain(x, "x")
         there = choose_device(device)
-        moved = x if isinstance(x, np.ndarray) else x.to(there)
-        proof = certify(on_device(model, there), moved, eps, y, method, radii)
-        return proof.to(CPU if isinstance(x, np.ndarray) else x.device)
-    network, samples, ball, labels = as_asked(model, x, eps, y)
-    return proved(network, prover_of(network, method), samples, ball, labels, radii)
+        model, x = on_device(model, there), _moved(x, there)
+    asked = as_asked(model, x, y)
+    return _prove(asked, prover_of(asked[0], method), eps, radii).to(home)
 
 
-Ball = Fraction | Tensor | None  # a radius, read: exact, or one for each pixel; None for radii alone
-
-
-def as_asked(model: object, x: Samples, eps: Radius | None, y: Any) -> tuple[Network, Tensor, Ball, Tensor | None]:
-    """Convert network, samples, radius and labels to the form that proofs take; see `certify`."""
-    if isinstance(x, np.ndarray):
-        samples = as_samples(x, "x")
-        if isinstance(eps, np.ndarray | Tensor):
-            eps = _eps_of_array(eps, x)
-        x = samples
-        network = model if isinstance(model, Network) else as_network(model, x.shape[1:])
-        x = network.from_bytes(x)
-    else:
+def _moved(x: Samples, device: torch.device) -> Samples:
+    """Move a tensor to a device; all else is converted there later."""
+    if isinstance(x, Tensor):
         check_plain(x, "x")
-        network = model if isinstance(model, Network) else as_network(model, x.shape[1:])
-        if isinstance(eps, np.ndarray | Tensor):
-            eps = as_numbers(eps, "eps")
-        if x.dim() == 2 and network.shape[1:] == (1, 1):  # rows of features
-            x = x[:, :, None, None]
-            if isinstance(eps, Tensor) and eps.dim() in (1, 2):
-                eps = eps[..., None, None]
-    ball = eps if eps is None or isinstance(eps, Tensor) else parse_eps(eps)
-    return network, x, ball, as_numbers(y, "y") if isinstance(y, np.ndarray) else y
+    return x.to(device) if isinstance(x, Tensor) else x
 
 
-def proved(network: Network, prove: Proves, x: Tensor, ball: Ball, y: Tensor | None, radii: bool) -> Certificate:
-    """Return the certificate that a network's proofs give."""
-    eps = ball if isinstance(ball, Fraction) else None
-    return Certificate(*prove(x, ball, y, radii), domain=network.domain, eps=eps)
+def _prove(
+    asked: tuple[Network, Tensor, Tensor | None, tuple[int, ...]], prove: Proves, eps: Radius | None, radii: bool
+) -> Certificate:
+    """Return what proofs say of what `as_asked` returned."""
+    network, x, y, shape = asked
+    ball = _eps_of_pixels(eps, x, shape, network) if isinstance(eps, np.ndarray | Tensor) else eps
+    ball = ball if ball is None or isinstance(ball, Tensor) else parse_eps(ball)
+    exact = ball if isinstance(ball, Fraction) else None
+    return Certificate(*prove(x, ball, y, radii), domain=network.domain, eps=exact, class_names=network.class_names)
 
 
-def _eps_of_array(eps: NDArray[Any] | Tensor, x: NDArray[Any]) -> Tensor:
-    """Arrange one radius per number of x like the numbers themselves, whose channels may come last."""
-    numbers = as_numbers(eps, "eps").detach().cpu()
-    given = (numbers.double() if numbers.is_floating_point() else numbers).numpy()
+def _eps_of_pixels(eps: NDArray[Any] | Tensor, x: Tensor, shape: tuple[int, ...], network: Network) -> Tensor:
+    """Arrange one radius per number of the samples as given, of this shape, as these are arranged in x."""
+    numbers = as_numbers(eps, "eps")
+    if shape == tuple(x.shape) or numbers.dim() == 4 != len(shape):
+        return numbers
     try:
-        whole = np.broadcast_to(given, x.shape)
-    except ValueError:
-        raise ValueError(f"eps of shape {given.shape} does not broadcast to x {x.shape}") from None
-    return as_samples(whole, "eps")
+        whole = numbers.broadcast_to(shape)
+    except RuntimeError:
+        raise ValueError(f"eps of shape {tuple(numbers.shape)} does not broadcast to x {shape}") from None
+    return arranged(whole, network.shapes)
 
 
 def predict(
     model: object, x: Samples, eps: Radius, method: str = "box", device: str | torch.device | None = None
 ) -> Tensor:
     """Return the class of each image where it is certified at eps, and -1 elsewhere: (B,) int64. See `certify`."""
-    return where_certified(certify(model, x, eps, method=method, radii=False, device=device))
+    return where_certified(certify(model, _unlabelled(x), eps, method=method, radii=False, device=device))
+
+
+def _unlabelled(x: Samples) -> Samples:
+    """Leave out the labels of a data set, which no prediction may know."""
+    return x if isinstance(x, Tensor | np.ndarray) else (read(x)[0], None)
 
 
 def where_certified(proof: Certificate) -> Tensor:
@@ -252,16 +254,13 @@ class Certifier:
     def __call__(self, x: Samples, eps: Radius | None, y: Any = None, radii: bool = True) -> Certificate:
         """Prove, image by image, that no change of the pixels by up to eps changes the prediction: see `certify`."""
         home = x.device if isinstance(x, Tensor) else CPU
-        if self.__device is not None and isinstance(x, Tensor):
-            check_plain(x, "x")
-            x = x.to(self.__device)
-        network, samples, ball, labels = as_asked(self.__network, x, eps, y)
-        proof = proved(network, self.__prover, samples, ball, labels, radii)
-        return proof if self.__device is None else proof.to(home)
+        if self.__device is not None:
+            x = _moved(x, self.__device)
+        return _prove(as_asked(self.__network, x, y), self.__prover, eps, radii).to(home)
 
     def predict(self, x: Samples, eps: Radius) -> Tensor:
         """Return the class of each image where it is certified at eps, and -1 elsewhere: (B,) int64."""
-        return where_certified(self(x, eps, radii=False))
+        return where_certified(self(_unlabelled(x), eps, radii=False))
 
     def __copy__(self) -> "Certifier":
         """Return itself, since it is immutable."""
@@ -273,7 +272,7 @@ class Certifier:
     def __reduce__(self) -> NoReturn:
         raise TypeError(
             "a Certifier cannot be pickled: whoever changed the bytes would change what it proves. Save the model "
-            "(linfdist.models.save), and make a new Certifier from it where it is needed"
+            "(linfdist.save), and make a new Certifier from it where it is needed"
         )
 
 

@@ -148,7 +148,10 @@ def _tanh(dtype: torch.dtype, device: torch.device) -> bool:
 
 
 # What a network is, and how it reads images and names a class: said once for all in `PixelNet`.
-COMPOSED = ("forward", "features", "features_box", "from_bytes", "predict", "prover", "floats", "to_pixels", "nearest")
+COMPOSED = (
+    *("forward", "features", "features_box", "predict", "prover"),
+    *("shapes", "from_bytes", "to_pixels", "nearest", "floats"),
+)
 CALLS = ("__call__", "_call_impl", "_wrapped_call_impl", "__getattribute__", "__getattr__")  # the way to `forward`
 
 

@@ -1,8 +1,11 @@
 """Evaluate a network: batch by batch into a part file, then rows and summary. Stopped at any moment, it resumes."""
 
+import os
+import shutil
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +16,14 @@ from torch import Tensor
 from ..attacks import attack
 from ..certificates import on_device
 from ..data import Dataset
-from ..data.samples import check_plain
-from ..eps import Eps, as_text
+from ..data.samples import as_labels, check_labels, check_range
+from ..eps import Eps, as_text, parse_eps
+from ..errors import described
 from ..files import alone, remove_leftovers
-from ..models import Network, as_network
+from ..models import Network
+from ..models.base import taken
 from ..runs.folder import GALLERY, Gallery, Results
-from ..runs.rows import Row, Violation, summarise, violations
+from ..runs.rows import Row, Violation, certified_at, summarise, violations
 from . import gallery, violated
 from .batch import Certifiers, evaluate_batch
 from .progress import Bar, busy
@@ -30,19 +35,29 @@ class Evaluation:
     """The outcome of an evaluation.
 
     summary: of the whole; or of the shard, if others are missing (`waiting` says which, and why) or another process has
-    merged all shards at the same moment. before: it was finished before this call, which did nothing.
+    merged all shards at the same moment. rows: of the same images, one each. before: it was finished before this call,
+    which did nothing.
     """
 
     summary: dict[str, Any]
+    rows: tuple[Row, ...] = ()
     before: bool = False
     waiting: tuple[str, ...] = ()
+
+    def certified(self, eps: Eps) -> float:
+        """Return the certified accuracy at any radius, in percent, counted from the radii of the rows.
+
+        Nothing is computed again. With `radii=False`, rows say little about larger radii than that of the evaluation.
+        """
+        count = certified_at(self.rows, parse_eps(eps), parse_eps(self.summary["eps"]))
+        return 100 * count / len(self.rows)
 
 
 def evaluate(
     network: object,
-    dataset: Dataset,
+    data: Any,
     eps: Eps,
-    out: Path,
+    out: str | os.PathLike[str] | None = None,
     model_file: Path | None = None,
     *,
     model: str | None = None,
@@ -59,9 +74,16 @@ def evaluate(
 ) -> Evaluation:
     """Certify and attack the images of a data set, and write rows.jsonl and summary.json into the folder `out`.
 
-    network: any that `certify` accepts. model_file: where it was loaded from; without it, `model_sha256` is that of the
+    network: any that `certify` accepts. data: one of `linfdist.data.load`; or images and labels in a tuple
+    (images, labels), of tensors or arrays, in a torch `Dataset` or a `DataLoader`, read once. Images may be arranged as
+    in `certify`; bytes become pixels, floats in [0, 1] are rounded to the network's precision. Labels are whole
+    numbers, or names of the network's classes. eps: text such as "8/255" or "0.3", meaning exactly that; a fraction;
+    or another number, meaning its exact value. out: a folder for rows and summary; without one, nothing is kept but
+    what is returned.
+
+    model_file: where it was loaded from; without it, `model_sha256` is that of the
     network's configuration and weights. model: its name or path as a user gives it, for the commands that repeat the
-    evaluation. split: which split `dataset` is. limit: take only the first images. method: of `certify`; of several,
+    evaluation. split: which split `data` is. limit: take only the first images. method: of `certify`; of several,
     such as "crown,fast-lin", the best one for each image counts. radii: if False, images are certified at eps alone,
     and `radius` is what that proves. Costly methods then run only on images that are correct, unbroken and not yet
     certified, except in the first batch, where every proof and every attack runs, so that contradictions can show.
@@ -73,9 +95,13 @@ def evaluate(
     An evaluation that was stopped is resumed; one that is finished is left as it is. ValueError if `out` holds results
     of other settings. If a certificate and an attack contradict each other, `Violated` is raised and nothing is
     finished.
+
+    Example:
+        >>> result = ld.evaluate(ld.load("mnist-0.3"), ld.data.load("mnist", split="test"), "0.3", limit=1000)
+        >>> result.summary["certified"], result.certified("0.2")
     """
-    check_plain(dataset.images, "images")
-    images, net = first_images(dataset, limit), as_network(on_device(network, device), dataset.images.shape[1:])
+    net, dataset = _opened(on_device(network, device), data)
+    images = first_images(dataset, limit)
     settings = EvaluationSettings(
         model_sha256=net.checksum(model_file),
         data=dataset.name,
@@ -90,17 +116,66 @@ def evaluate(
         radii=radii,
     )
     parse_methods(method)
-    evaluator = _Evaluator(net, images, settings, shard or Shard(), out, show_progress, model)
     for few in images.images.split(BATCH):
         net.check_images(net.from_bytes(few))
-    out.mkdir(parents=True, exist_ok=True)
-    with evaluator.alone():
-        if fresh:
-            evaluator.forget()
-        elif (before := evaluator.finished_before()) is not None:
-            return before
-        evaluator.work()
-        return evaluator.finish()
+    with _folder(out) as folder:
+        evaluator = _Evaluator(net, images, settings, shard or Shard(), folder, show_progress, model)
+        folder.mkdir(parents=True, exist_ok=True)
+        with evaluator.alone():
+            if fresh:
+                evaluator.forget()
+            elif (before := evaluator.finished_before()) is not None:
+                return before
+            evaluator.work()
+            return evaluator.finish()
+
+
+def _opened(network: object, data: Any) -> tuple[Network, Dataset]:
+    """Return the network, and the data as a data set: bytes or floats (N, C, H, W), whole numbers as labels."""
+    net, images, labels, _ = taken(network, data, "data")
+    if labels is None:
+        raise TypeError(f"data: {described(data)} has no labels: give a tuple (images, labels), or a data set of pairs")
+    if images.dim() != 4:
+        shapes = " or ".join(f"(N, {c}, {h}, {w})" for c, h, w in net.shapes)
+        raise ValueError(f"data: images must be {shapes}, got {tuple(images.shape)}")
+    check_range(images, "data")
+    numbers = as_labels(labels, net.class_names, "labels").cpu()
+    check_labels(net.classes, numbers, len(images), "labels")
+    numbers = numbers.to(torch.int64)
+    if isinstance(data, Dataset):
+        return net, replace(data, images=images.cpu(), labels=numbers)
+    classes = net.class_names or tuple(map(str, range(net.classes)))
+    return net, Dataset("in-memory", _bytes_of(net, images.cpu()), numbers, classes)
+
+
+def _bytes_of(network: Network, images: Tensor) -> Tensor:
+    """Return floats as the bytes that they were made of, if the network sees the same then; else as they are."""
+    if images.dtype == torch.uint8 or network.exact:
+        return images
+    images = images.float() if images.dtype == torch.bfloat16 else images  # NumPy knows no bfloat16
+    found = (images.double() * 255).round().to(torch.uint8)
+    same = all(
+        torch.equal(network.from_bytes(few), network.from_bytes(floats))
+        for few, floats in zip(found.split(BATCH), images.split(BATCH), strict=True)
+    )
+    return found if same else images
+
+
+@contextmanager
+def _folder(out: str | os.PathLike[str] | None) -> Iterator[Path]:
+    """Give the folder of that name, or one that is removed afterwards, unless it is needed to report a bug."""
+    if out is not None:
+        yield Path(out)
+        return
+    folder = Path(tempfile.mkdtemp(prefix="linfdist-"))
+    try:
+        yield folder
+    except violated.Violated:
+        raise
+    except BaseException:
+        shutil.rmtree(folder)
+        raise
+    shutil.rmtree(folder)
 
 
 class _Evaluator:
@@ -158,8 +233,8 @@ class _Evaluator:
                     "--fresh replaces it, or choose another --out"
                 )
                 continue
-            place.checked_rows(summary)
-            return Evaluation(summary, before=True) if place == self.whole else self.merge_if_last(summary, before=True)
+            found = Evaluation(summary, tuple(place.checked_rows(summary)), before=True)
+            return found if place == self.whole else self.merge_if_last(found)
         if problems:
             raise ValueError(problems[0])
         return None
@@ -198,27 +273,28 @@ class _Evaluator:
         """Write the finished files of this part; of the whole, if this was the last one."""
         if self.shard.count == 1:
             with self.merging():
-                summary = self.finish_whole(self.part.rows(), self.part.seconds())
+                whole = self.finish_whole(self.part.rows(), self.part.seconds())
             self.part.path.unlink(missing_ok=True)
-            return Evaluation(summary)
-        summary = self.write(self.mine, self.part.rows(), self.part.seconds(), {"shard": str(self.shard)})
+            return whole
+        rows = self.part.rows()
+        summary = self.write(self.mine, rows, self.part.seconds(), {"shard": str(self.shard)})
         self.part.path.unlink(missing_ok=True)
-        return self.merge_if_last(summary, before=False)
+        return self.merge_if_last(Evaluation(summary, tuple(rows)))
 
     def merging(self) -> FileLock:
         """Return the lock under which one process at a time merges shards and writes what is made of them."""
         return FileLock(self.out / ".merge.lock")
 
-    def merge_if_last(self, mine: dict[str, Any], before: bool) -> Evaluation:
+    def merge_if_last(self, mine: Evaluation) -> Evaluation:
         """Merge all shards, if this was the last one."""
         with self.merging():
             if self.mine.summary() is None:  # another process has done so meanwhile
-                return Evaluation(mine, before)
+                return mine
             waiting = [note for shard in self.shard.all if (note := self.not_ready(shard))]
-            return Evaluation(mine, before, tuple(waiting)) if waiting else Evaluation(self.merge())
+            return replace(mine, waiting=tuple(waiting)) if waiting else self.merge()
 
-    def merge(self) -> dict[str, Any]:
-        """Replace the files of the shards by those of the whole, and return its summary."""
+    def merge(self) -> Evaluation:
+        """Replace the files of the shards by those of the whole."""
         rows: list[Row] = []
         times = []
         for shard in self.shard.all:
@@ -243,10 +319,11 @@ class _Evaluator:
         different = self.settings.differences(summary)
         return f"{shard} (there with other settings: {'; '.join(different)})" if different else None
 
-    def finish_whole(self, rows: list[Row], seconds: dict[str, float]) -> dict[str, Any]:
+    def finish_whole(self, rows: list[Row], seconds: dict[str, float]) -> Evaluation:
         """Check everything once more, then replace the finished files."""
         self.check(rows, {})
-        shown = self.make_gallery(rows) if self.attacks and self.settings.radii else None
+        pictures = self.images.images.dtype == torch.uint8
+        shown = self.make_gallery(rows) if self.attacks and self.settings.radii and pictures else None
         if shown is not None and (found := shown.violations()):
             images = {row.index: image for row, image in zip(shown.rows, shown.attacked, strict=True)}
             self.refuse(found, {"smallest": images})
@@ -256,7 +333,7 @@ class _Evaluator:
             (self.out / GALLERY).unlink(missing_ok=True)
         else:
             shown.save(self.out / GALLERY)
-        return self.write(self.whole, rows, seconds, {})
+        return Evaluation(self.write(self.whole, rows, seconds, {}), tuple(rows))
 
     def write(
         self, place: Results, rows: Sequence[Row], seconds: Mapping[str, float], more: Mapping[str, str]

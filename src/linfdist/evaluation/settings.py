@@ -188,7 +188,8 @@ def first_images(dataset: "Dataset", limit: int | None) -> "Dataset":
 
 def checksum(dataset: "Dataset") -> str:
     """Return the sha256 of the images and labels: a folder's content may change while its name stays."""
-    digest = hashlib.sha256(f"{tuple(dataset.images.shape)}".encode())
+    floats = f" {dataset.images.dtype}" if dataset.images.is_floating_point() else ""
+    digest = hashlib.sha256(f"{tuple(dataset.images.shape)}{floats}".encode())
     digest.update(dataset.images.contiguous().numpy().data)
     digest.update(dataset.labels.contiguous().numpy().data)
     return digest.hexdigest()

@@ -9,6 +9,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from ..data.samples import as_pixels
 from ..errors import LinfdistError
 from ..files import replacing, write_atomically
 from ..runs.rows import Violation
@@ -39,15 +40,15 @@ def save(
 ) -> list[Path]:
     """Write violation-INDEX.png and .json for every image concerned, and return the paths of the PNGs.
 
-    images: uint8 (C, H, W) by index. attacked: pixels (C, H, W) by attack and index, where they are known. The PNG
-    shows the image and what the attacks made of it side by side; the JSON holds the attacked pixels exactly.
+    images: bytes or floats (C, H, W) by index. attacked: pixels (C, H, W) by attack and index, where they are known.
+    The PNG shows the image and what the attacks made of it side by side; the JSON holds the attacked pixels exactly.
     """
     saved = []
     for index in sorted({violation.row.index for violation in found}):
         mine = [violation for violation in found if violation.row.index == index]
         results = {name: known[index].detach().cpu() for name, known in attacked.items() if index in known}
         path = out / f"violation-{index}.png"
-        pictures = [images[index], *[(image * 255).round().to(torch.uint8) for image in results.values()]]
+        pictures = [(as_pixels(image) * 255).round().to(torch.uint8) for image in (images[index], *results.values())]
         with replacing(path) as unfinished:
             _side_by_side(pictures).save(unfinished, format="PNG")
         content = {

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from ..data.samples import as_pixels
+from ..data.samples import arranged, as_labels, as_pixels, as_tensor, check_plain, read
 from ..eps import round_up
 from ..files import excerpt, file_sha256
 from ..nn import Box, Contract, LipschitzModule, Readout, Rounding, Stack
@@ -42,6 +42,11 @@ class Network(ABC):
     class_names: tuple[str, ...] | None
     resize: int | None
     exact: bool = False
+
+    @property
+    def shapes(self) -> tuple[tuple[int, int, int], ...]:
+        """The shapes (C, H, W) of images that it takes."""
+        return (self.shape,)
 
     @property
     @abstractmethod
@@ -128,6 +133,10 @@ class PixelNet(Contract, Network):
     @abstractmethod
     def readout(self) -> Readout:
         """What makes logits (B, classes) of the features (B, F)."""
+
+    @property
+    def shapes(self) -> tuple[tuple[int, int, int], ...]:
+        return tuple(dict.fromkeys((self.shape, (self.shape[0], *self.size))))  # as it is, and after the crop
 
     @property
     def classes(self) -> int:
@@ -233,9 +242,8 @@ class PixelNet(Contract, Network):
         """Raise unless x are floating-point images of this network's shape, or of the shape after its crop."""
         if not x.is_floating_point():
             raise TypeError(f"need floating-point pixels in [0, 1], got {x.dtype}: for bytes, x.float() / 255")
-        accepted = (self.shape, (self.shape[0], *self.size))
-        if x.dim() != 4 or tuple(x.shape[1:]) not in accepted:
-            shapes = " or ".join(f"(B, {c}, {h}, {w})" for c, h, w in dict.fromkeys(accepted))
+        if x.dim() != 4 or tuple(x.shape[1:]) not in self.shapes:
+            shapes = " or ".join(f"(B, {c}, {h}, {w})" for c, h, w in self.shapes)
             raise ValueError(f"need images {shapes}, got {tuple(x.shape)}")
 
 
@@ -272,6 +280,34 @@ def construct(config: object, what: str, classes: Callable[[], Mapping[str, type
         wrong = [f"unknown {key!r}" for key in unknown] + [f"{key!r} is missing" for key in missing]
         raise ValueError(f"configuration of a {name}: {', '.join(wrong)}; the keys are {', '.join(parameters)}")
     return known[name](**arguments)
+
+
+def taken(model: object, data: Any, name: str = "x") -> tuple[Network, Tensor, Any, tuple[int, ...]]:
+    """Return the network, samples (N, C, H, W), their labels or None, and the shape in which they were given.
+
+    model: see `as_network`. data: see `linfdist.data.samples.read`; what is given in a tensor stays on its device.
+    Samples are arranged as the network's shape says. Layers that do not know theirs take it from the samples.
+    """
+    if not isinstance(model, Network):
+        model, data = import_module(f"{__package__}.composed").opened(model, data)  # which imports this file
+        assert isinstance(model, Network)
+    given, labels = read(data, name)
+    samples = given if isinstance(data, Tensor) else as_tensor(given, name)
+    check_plain(samples, name)
+    return model, arranged(samples, model.shapes), labels, tuple(samples.shape)
+
+
+def as_asked(model: object, data: Any, y: Any = None) -> tuple[Network, Tensor, Tensor | None, tuple[int, ...]]:
+    """Return the network, its inputs, their labels or None, and the shape in which samples were given: see `taken`.
+
+    A tensor must have the network's precision and device. All else is converted: bytes become pixels, and floats are
+    rounded to the precision. y: labels in place of those that a data set has; whole numbers, or names of classes.
+    """
+    network, x, own, shape = taken(model, data)
+    if not isinstance(data, Tensor):
+        x = network.from_bytes(x)
+    labels = own if y is None else y
+    return network, x, None if labels is None else as_labels(labels, network.class_names).to(x.device), shape
 
 
 # --- rounding errors ------------------------------------------------------------------------------

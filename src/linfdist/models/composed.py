@@ -6,8 +6,10 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from ..data.samples import as_samples, check_plain, read
+from ..errors import described
 from ..files import excerpt
 from ..nn import (
     Box,
@@ -209,15 +211,12 @@ def as_network(model: object, shape: Sequence[int]) -> Network:
     """
     if isinstance(model, Network):
         return model
-    if isinstance(model, str | os.PathLike):
-        raise TypeError(f"{os.fspath(model)!r} is the name of a network: load it first, with linfdist.load")
-    if not isinstance(model, LipschitzModule) and type(model) is not nn.Sequential:
-        raise TypeError(
-            f"a {type(model).__name__} cannot be certified, because it declares no Lipschitz constant: take a network "
-            "of linfdist.models, or put layers of linfdist.nn into a linfdist.nn.Stack or a torch.nn.Sequential"
-        )
+    model = _layered(model)
     if len(shape) != 3:
-        raise ValueError(f"need images (B, C, H, W), got images of shape {tuple(shape)}")
+        raise ValueError(
+            f"a {type(model).__name__} does not know the shape of its images, so it needs several, (B, C, H, W); got "
+            f"images of shape {tuple(shape)}"
+        )
     readout, layers = None, []
     for place, part in _layers(type(model).__name__, model):
         if readout is not None:
@@ -236,6 +235,30 @@ def as_network(model: object, shape: Sequence[int]) -> Network:
             raise ValueError(f"the layers give outputs of shape {outputs} per image: end with logits (classes,)")
         readout = Logits(outputs[0]).train(model.training)
     return Composed(body, readout, shape)
+
+
+def _layered(model: object) -> nn.Module:
+    """Return layers as they are; raise TypeError, saying what it is, for what is no network either."""
+    if isinstance(model, str | os.PathLike):
+        raise TypeError(f"{os.fspath(model)!r} is the name of a network: load it first, with linfdist.load")
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"the first argument must be a network, as linfdist.load returns one; got {described(model)}")
+    if not isinstance(model, LipschitzModule) and type(model) is not nn.Sequential:
+        raise TypeError(
+            f"a {type(model).__name__} cannot be certified, because it declares no Lipschitz constant: take a network "
+            "of linfdist.models, or put layers of linfdist.nn into a linfdist.nn.Stack or a torch.nn.Sequential"
+        )
+    return model
+
+
+def opened(model: object, data: Any) -> tuple[Network, Any]:
+    """Return a network of layers that do not know the shape of their images, and these as `taken` takes them."""
+    model = _layered(model)
+    given, labels = read(data)
+    if isinstance(data, Tensor):
+        check_plain(data, "x")
+        return as_network(model, given.shape[1:]), data
+    return as_network(model, as_samples(given, "x").shape[1:]), (given, labels)
 
 
 def _layers(name: str, module: object) -> Iterator[tuple[str, LipschitzModule | Readout]]:

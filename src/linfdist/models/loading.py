@@ -11,6 +11,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from ..errors import described
 from ..files import excerpt, header_in, read_bytes, save_tensors, tensors_in
 from ..runs.folder import CHECKPOINT, MODEL
 from . import zoo
@@ -58,12 +59,19 @@ _PARTS: dict[str, Callable[[object], object]] = {"members": _members_of, "body":
 # What networks are made of, by the keys of their configurations.
 
 
-def save(network: PixelNet, path: str | Path, header: Mapping[str, Any] | None = None, compact: bool = False) -> None:
-    """Write the network, atomically; `header`, plain JSON, is kept beside its configuration.
+def save(network: Network, path: str | Path, header: Mapping[str, Any] | None = None, compact: bool = False) -> None:
+    """Write the network, atomically; `header`, plain JSON, is kept beside its configuration. `load` reads the file.
 
     compact: half the size, by rounding all matrices to 16 bits. The rounded network is another one: measure and certify
     what `load` returns, which is the same on every machine.
     """
+    if isinstance(network, Network) and network.exact:
+        if header or compact:
+            raise ValueError("header, compact: an exact network has a file of its own kind, which takes neither")
+        import_module(ABOVE["linfdist-exact"]).save(network, path)
+        return
+    if not isinstance(network, PixelNet):
+        raise TypeError(f"network must be a network, got {described(network)}: ld.save(network, path)")
     config = network.config
     if isinstance(network, Composed):
         network.check_described()
@@ -95,6 +103,8 @@ def load(source: str | os.PathLike[str], folder: Path | None = None) -> Network:
 
 def read(source: str | os.PathLike[str], folder: Path | None = None) -> tuple[bytes, Path]:
     """Read the file of a network, once, and verify one of the zoo; the content comes with the file's path."""
+    if not isinstance(source, str | os.PathLike):
+        raise TypeError(f"source must be the name of a network or a path, got {described(source)}")
     path = found = zoo.find(source, folder)
     if path.is_dir():
         path = path / MODEL

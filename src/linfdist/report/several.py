@@ -10,7 +10,7 @@ from typing import Any
 from .. import data
 from ..eps import Eps, as_text, down, nearest, parse_eps, percent
 from ..runs.folder import Run
-from ..runs.rows import count
+from ..runs.rows import certified_at, count
 from .charts import Chart, both
 from .gallery import enlarged, hwc, png
 from .html import data_uri, escaped, figure, section, table
@@ -69,7 +69,7 @@ def _numbers(runs: Sequence[Run], names: Sequence[str], radii: Sequence[Fraction
     for run, name in zip(runs, names, strict=True):
         counted, n = count(run.rows, run.attacks), len(run.rows)
         robust = "–" if counted.robust is None else counted.survive(counted.robust)
-        proved = [sum(row.correct and row.is_proved(radius, run.eps) for row in run.rows) for radius in radii]
+        proved = [certified_at(run.rows, radius, run.eps) for radius in radii]
         rows.append([
             escaped(name), escaped(run.summary["eps"]), nearest(percent(counted.clean, n), 2), robust,
             down(percent(counted.certified, n), 2), down(counted.mean_radius or 0, 4),

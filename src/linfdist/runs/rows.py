@@ -192,6 +192,11 @@ class Counts:
         return (down if images == self.certified else up)(percent(images, self.n), 2)
 
 
+def certified_at(rows: Iterable[Row], size: Fraction, eps: Fraction | None) -> int:
+    """Count the images that are correct, and proved at any radius, by the rows of an evaluation at eps."""
+    return sum(row.correct and row.is_proved(size, eps) for row in rows)
+
+
 def attack_names(rows: Iterable[Row]) -> list[str]:
     """List the attacks found in the rows, in their order."""
     return list(dict.fromkeys(name for row in rows for name in row.attacks))

@@ -263,13 +263,16 @@ class LinfDistClassifier(ClassifierMixin, BaseEstimator):
         stated = parse_change(cast(Any, eps), "eps") if is_number(eps) else None
         held = round_up(stated) if stated is not None else float((np.minimum(*change) >= self.scale_).all())
         radius = radius.clamp(min=held).where(certified, radius)  # that one was proved, too
+        names = tuple(map(str, self.classes_.tolist()))
         if len(self.shape_) > 1:
-            return Certificate(look.prediction, radius, certified, eps=stated)
+            return Certificate(look.prediction, radius, certified, eps=stated, class_names=names)
         if is_by_column(eps):
             at = f"for {self._columns('eps').in_words(eps)}"
         else:
             at = "at eps as given" if stated is None else f"at {eps}"
-        return RowCertificate(look.prediction, radius, certified, eps=stated, at=at, unit=self._unit())
+        return RowCertificate(
+            look.prediction, radius, certified, eps=stated, class_names=names, at=at, unit=self._unit()
+        )
 
     def _unit(self) -> str:
         if self._is_range() and not is_by_column(self.eps):

@@ -1,17 +1,18 @@
 """Training on images in memory: `linfdist.train`."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from .. import data, machine, recipes
 from ..data import Dataset, Info
 from ..data.folder import measure
-from ..data.samples import as_samples, plain_array
+from ..data.samples import as_labels, as_samples, check_range, names_in, read
+from ..eps import Eps, as_text, parse_eps
+from ..errors import described
 from ..models import PixelNet
 from ..recipes import Recipe
 from .distributed import Workers
@@ -37,25 +38,31 @@ def train(
     recipe: the name of a recipe, the path of a recipe's file, or a `Recipe`.
     images: a tensor or array (N, C, H, W), (N, H, W) or (N, features), or a NumPy array (N, H, W, C); bytes (uint8),
         or floats in [0, 1]; for tables in other units, see `linfdist.sklearn`. Instead of images and labels, a data
-        set: one of `linfdist.data.load`, or any sequence of pairs (image, label), such as a
-        `torch.utils.data.Dataset`, which is read once.
-    labels: whole numbers (N,), counted from 0.
+        set: one of `linfdist.data.load`; or anything that gives pairs (image, label), or batches of them, such as a
+        torch `Dataset` or `DataLoader`, which is read once. Batches of the training are the recipe's own.
+    labels: whole numbers (N,), counted from 0; or names of classes.
     network: one of your own, in place of the recipe's: a network of `linfdist.models`, or layers in a
         `linfdist.nn.Stack` or a `torch.nn.Sequential`. A copy of it is trained, from the weights that it has, with the
         recipe's loss, schedule and augmentation; what the recipe says of its network (model, width, start and so on)
         means nothing.
-    classes: the names of the classes; by default, there are as many classes as labels.
-    settings: other values for keys of the recipe, such as {"epochs": 3, "width": 64}.
+    classes: the names of the classes; by default, there are as many classes as labels, in the order of the alphabet if
+        these are names.
+    settings: other values for keys of the recipe, such as {"epochs": 3, "width": 64, "eps": "8/255"}.
     callback: is called with a `Progress` after each epoch; what it raises ends the training.
     device: where to train: "cpu", "cuda", "cuda:1"; by default on a GPU if a fast backend can use one, else on the CPU.
 
     The same recipe and images give the same bits as `linfdist train`. If images and classes have the shape and number
     of the recipe's data set, they are normalised with its constants, else with their own mean and standard deviation.
     """
+    if not isinstance(recipe, str | Path | Recipe):
+        raise TypeError(
+            f"recipe must be the name of a recipe, a path or a Recipe, got {described(recipe)}: "
+            "ld.train(recipe, images, labels)"
+        )
     dataset = _dataset(images, labels, classes)
     chosen = recipe if isinstance(recipe, Recipe) else recipes.load(recipe)
     info = data.info(chosen.data) if chosen.data in data.NAMES else None
-    changes = dict(settings or {})
+    changes = {key: _stated(key, value) for key, value in (settings or {}).items()}
     if info is None or (info.shape, info.num_classes) != (tuple(dataset.images.shape[1:]), len(dataset.classes)):
         info = _measured(dataset)
         if chosen.data in data.NAMES:
@@ -68,39 +75,23 @@ def train(
     return trained
 
 
+def _stated(key: str, value: object) -> object:
+    """Return a setting as recipes write it: a radius is text, which means the number that was given, exactly."""
+    return as_text(parse_eps(cast(Eps, value))) if key == "eps" and not isinstance(value, str) else value
+
+
 def _dataset(images: Any, labels: Any, classes: Sequence[str] | None) -> Dataset:
-    if isinstance(images, Dataset):
-        if labels is not None:
-            raise ValueError("labels: the data set has its own; give either a data set, or images and labels")
-        images, labels, classes = images.images, images.labels, classes or images.classes
-    elif labels is None:
-        if isinstance(images, Tensor | np.ndarray):
-            raise ValueError("labels: are missing; give images and labels, or a data set of pairs (image, label)")
-        images, labels = _unpaired(images)
-    pixels, indices = _pixels(images), _labels(labels)
+    classes = classes or (images.classes if isinstance(images, Dataset) else None)
+    images, own = read(images, "images")
+    if own is not None and labels is not None:
+        raise ValueError("labels: the data set has its own; give either a data set, or images and labels")
+    if own is None and labels is None:
+        raise ValueError("labels: are missing; give images and labels, or a data set of pairs (image, label)")
+    pixels = _pixels(images)
+    indices, classes = _labels(own if labels is None else labels, classes)
     if len(pixels) != len(indices):
         raise ValueError(f"labels: there are {len(indices)} for {len(pixels)} images")
     return Dataset(NAME, pixels, indices, _classes(indices, classes))
-
-
-def _unpaired(pairs: Any) -> tuple[Any, Any]:
-    """Split a data set into images and labels."""
-    entries = pairs if isinstance(pairs, Iterable) else (pairs[index] for index in range(len(pairs)))
-    images: list[Any] = []
-    labels: list[int] = []
-    for index, entry in enumerate(entries):
-        if not isinstance(entry, tuple | list) or len(entry) != 2:
-            raise ValueError(f"images: entry {index} of the data set is not a pair (image, label)")
-        if isinstance(entry[0], np.ma.MaskedArray):
-            raise TypeError(f"images: entry {index} is a masked array; fill in what is masked first (numpy.ma.filled)")
-        images.append(entry[0] if isinstance(entry[0], Tensor) else np.asarray(entry[0]))
-        labels.append(int(entry[1]))
-        if images[-1].shape != images[0].shape:
-            sizes = f"{tuple(images[-1].shape)}, that of image 0 is {tuple(images[0].shape)}"
-            raise ValueError(f"images: all must have one shape, but that of image {index} is {sizes}")
-    if not images:
-        raise ValueError("images: there are none")
-    return (torch.stack if isinstance(images[0], Tensor) else np.stack)(images), labels
 
 
 def _pixels(images: Any) -> Tensor:
@@ -109,22 +100,19 @@ def _pixels(images: Any) -> Tensor:
     if pixels.dim() != 4 or 0 in pixels.shape:
         shapes = "(N, C, H, W), (N, H, W), (N, features), or NumPy's (N, H, W, C), and not be empty"
         raise ValueError(f"images: must be {shapes}, got {tuple(pixels.shape)}")
-    if pixels.dtype == torch.uint8:
-        return pixels.contiguous()
-    if not (finite := pixels.isfinite().flatten(1).all(1)).all():
-        raise ValueError(f"images: the pixels of image {int((~finite).nonzero()[0])} are not all finite")
-    lowest, highest = pixels.aminmax()
-    if lowest < 0 or highest > 1:
-        hint = "; linfdist.sklearn takes tables in any units" if pixels.shape[2:] == (1, 1) else ""
-        raise ValueError(f"images: floats must be in [0, 1], got {float(lowest):g} … {float(highest):g}{hint}")
-    return pixels.float().contiguous()
+    check_range(pixels)
+    return (pixels if pixels.dtype == torch.uint8 else pixels.float()).contiguous()
 
 
-def _labels(labels: Any) -> Tensor:
-    array = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else plain_array(labels, "labels")
-    if array.ndim != 1 or array.dtype.kind not in "ui":
-        raise ValueError(f"labels: must be whole numbers of shape (N,), got {array.dtype} of shape {array.shape}")
-    return torch.tensor(array.astype(np.int64))
+def _labels(labels: Any, classes: Sequence[str] | None) -> tuple[Tensor, Sequence[str] | None]:
+    """Return labels as whole numbers (N,), and the names of the classes, sorted if the labels are names themselves."""
+    if (names := names_in(labels)) is not None:
+        classes = sorted(set(names)) if classes is None else classes
+    numbers = as_labels(labels, classes, "labels").cpu()
+    if numbers.dim() != 1 or numbers.is_floating_point() or numbers.is_complex() or numbers.dtype == torch.bool:
+        found = f"{str(numbers.dtype).removeprefix('torch.')} of shape {tuple(numbers.shape)}"
+        raise ValueError(f"labels: must be whole numbers or names, of shape (N,), got {found}")
+    return numbers.to(torch.int64), classes
 
 
 def _classes(labels: Tensor, classes: Sequence[str] | None) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Protocol
 
+from ...data.samples import as_labels
 from ...eps import down, in_words, nearest, percent
 from ...runs.folder import Run
 from ...runs.rows import Row, count
@@ -87,17 +88,21 @@ def read(result: Any, labels: Any = None) -> Measured:
         return Measured(result.rows, result.eps, summary["eps"], summary["method"], result.attacks)
     if labels is None:
         raise TypeError("labels are missing: a certificate does not know which predictions are right")
-    known = [int(label) for label in labels]
+    known = as_labels(labels, result.class_names, "labels")
+    if known.dim() != 1 or known.is_floating_point():
+        raise TypeError(
+            f"labels must be whole numbers or names of classes, (B,), got {known.dtype} of shape {tuple(known.shape)}"
+        )
     if len(known) != len(result):
         raise ValueError(f"{len(known)} labels for a certificate of {len(result)} images")
-    if not known:
+    if not len(known):
         raise ValueError("the certificate has no images: there is nothing to draw")
     columns = result.to_dict()
     certified = columns["certified"] if result.eps is not None else [False] * len(known)
     rows = [
         Row(index, label, prediction, radius, proved and prediction == label)
         for index, (label, prediction, radius, proved) in enumerate(
-            zip(known, columns["prediction"], columns["radius"], certified, strict=True)
+            zip(known.tolist(), columns["prediction"], columns["radius"], certified, strict=True)
         )
     ]
     return Measured(rows, result.eps, in_words(result.eps) if result.eps is not None else "", "margin", ())
@@ -109,8 +114,8 @@ def certified_accuracy(
 ) -> Any:
     """Draw the share of images that are classified correctly and certified, against the radius.
 
-    result: the folder that `linfdist evaluate` wrote into, or a `Certificate`.
-    labels: the true classes (B,), needed with a certificate.
+    result: the folder that `linfdist evaluate` wrote into, or a `Certificate`; with a certificate also
+    labels: its right classes, (B,): whole numbers, or names of classes.
     axes: matplotlib's axes to draw into; by default new ones.
     theme: `linfdist.report.plots.LIGHT` or `DARK`, or colours of your own.
     label: the name of this curve in a legend; call again with the same axes for each further one.

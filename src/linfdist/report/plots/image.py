@@ -49,7 +49,7 @@ def image(
 ) -> tuple[Any, ...]:
     """Draw an image with its class and proved radius, and beside it an attack on it and their difference.
 
-    image: (C, H, W) or (H, W), a tensor or an array; bytes (uint8), or floats in [0, 1].
+    image: (C, H, W), (H, W, C) or (H, W), a tensor or an array; bytes (uint8), or floats in [0, 1].
     radius: proved, as `Certificate.radius` has it; shown rounded down.
     prediction: the class of the image.
     attacked: the attacked image, of the same shape; without it, only the image is drawn.
@@ -99,14 +99,16 @@ def _caption(label: int | None, classes: Sequence[str] | None, word: str, number
 
 
 def _pixels(image: Any, like: tuple[int, ...] | None = None) -> Pixels:
-    """Convert (C, H, W) or (H, W) to (H, W, 3) in [0, 1], grey as three equal channels; raise ValueError if invalid."""
+    """Return an image (C, H, W), (H, W, C) or (H, W) as (H, W, 3) in [0, 1], grey as three equal channels."""
     array = np.asarray(image.detach().cpu() if hasattr(image, "detach") else image)
-    whole = array.dtype == np.uint8
+    whole, shape = array.dtype == np.uint8, array.shape
     array = array.astype(np.float64) / (255 if whole else 1)
     if array.ndim == 2:
         array = array[None]
+    if array.ndim == 3 and array.shape[0] not in (1, 3):
+        array = array.transpose(2, 0, 1)  # channels last
     if array.ndim != 3 or array.shape[0] not in (1, 3):
-        raise ValueError(f"an image of shape {array.shape}: must be (H, W), (1, H, W) or (3, H, W)")
+        raise ValueError(f"an image of shape {shape}: must be (H, W), (C, H, W) or (H, W, C), C = 1 or 3")
     if not (np.isfinite(array).all() and array.min() >= 0 and array.max() <= 1):
         raise ValueError("an image with values outside [0, 1]: must be bytes (uint8), or floats in [0, 1]")
     pixels = np.broadcast_to(array.transpose(1, 2, 0), (*array.shape[1:], 3))
