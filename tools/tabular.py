@@ -1,8 +1,9 @@
 """Measure the classifier of `linfdist.sklearn` beside others on real tables: `python -m tools.tabular`.
 
 Writes results/tabular.json, the table of docs/sklearn.md between its markers, and docs/images/tabular.png. For the
-certified classifier, what is proved; for the others, what an attack leaves, which is an upper bound of the truth.
-`--page` only writes page and picture, from the results that are there.
+certified classifiers, what is proved; for the others, what an attack leaves, which is an upper bound of the truth.
+`--page` only writes page and picture, from the results that are there. `--trees` measures the robust trees alone, which
+take longest and need `pip install groot-trees`, and keeps the other rows.
 """
 
 import argparse
@@ -31,6 +32,7 @@ from linfdist.sklearn import LinfDistClassifier
 
 from .markdown import fill
 from .tabular_attacks import attack_forest, attack_linear, attack_mlp
+from .tabular_trees import RobustTrees
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "tabular.json"
@@ -38,8 +40,15 @@ PAGE, PICTURE = ROOT / "docs" / "sklearn.md", ROOT / "docs" / "images" / "tabula
 EPS = (0.02, 0.05, 0.1)
 MOST_TRAIN, MOST_TEST = 1500, 150  # samples: enough to see the differences, few enough for the attack on forests
 SEED = 0
-OURS = "LinfDistClassifier"
-COLOURS = {OURS: "#0072b2", "LogisticRegression": "#d55e00", "MLPClassifier": "#009e73", "RandomForest": "#cc79a7"}
+OURS, TREES = "LinfDistClassifier", "robust trees"
+TRAINED_FOR = 0.05  # the default of LinfDistClassifier, and so the radius that the robust trees are trained for
+COLOURS = {
+    OURS: "#0072b2",
+    TREES: "#e69f00",
+    "LogisticRegression": "#d55e00",
+    "MLPClassifier": "#009e73",
+    "RandomForest": "#cc79a7",
+}
 
 Table = tuple[NDArray[np.float64], NDArray[np.int64]]
 
@@ -64,11 +73,16 @@ SETS: Mapping[str, Callable[[], Table]] = {
 }
 
 
-def measure(name: str) -> list[dict[str, Any]]:
-    """One row for each classifier: accuracy in percent, clean and at each radius, a share of every feature's range."""
+def split(name: str) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
+    """Return the samples and labels to train with, and those to test with."""
     X, y = SETS[name]()
     X, X_test, y, y_test = train_test_split(X, y, test_size=0.3, random_state=SEED, stratify=y)
-    X, y, X_test, y_test = X[:MOST_TRAIN], y[:MOST_TRAIN], X_test[:MOST_TEST], y_test[:MOST_TEST]
+    return X[:MOST_TRAIN], y[:MOST_TRAIN], X_test[:MOST_TEST], y_test[:MOST_TEST]
+
+
+def measure(name: str) -> list[dict[str, Any]]:
+    """One row for each classifier: accuracy in percent, clean and at each radius, a share of every feature's range."""
+    X, y, X_test, y_test = split(name)
     rows = []
     started = time.process_time()
     ours = LinfDistClassifier(random_state=SEED).fit(X, y)
@@ -97,6 +111,19 @@ def measure(name: str) -> list[dict[str, Any]]:
     return rows
 
 
+def measure_trees(name: str) -> dict[str, Any]:
+    """Measure the robust trees alone: a row as those of `measure`, with the day and the machine."""
+    X, y, X_test, y_test = split(name)
+    scaler = MinMaxScaler().fit(X)
+    x, started = scaler.transform(X_test), time.process_time()
+    np.random.seed(SEED)
+    trees = RobustTrees(TRAINED_FOR).fit(scaler.transform(X), y)
+    row = {"data": name, "model": TREES, "train": len(X), "test": len(X_test), "features": X.shape[1], "what": "proved"}
+    row |= {"fit_seconds": round(time.process_time() - started, 1), "clean": 100 * trees.score(x, y_test)}
+    row["at"] = {str(eps): 100 * float(trees.proves(x, y_test, eps).mean()) for eps in EPS}
+    return row | {"date": date.today().isoformat(), "machine": in_words()}
+
+
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Format the rows as Markdown: what is proved is rounded down, what an attack leaves is rounded up."""
     lines = ["| data | classifier | clean | " + " | ".join(f"ε = {eps}" for eps in EPS) + " |"]
@@ -107,7 +134,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
         numbers = [f"{sign}{turn(10 * round(row['at'][str(eps)], 6)) / 10:.1f}" for eps in EPS]
         clean = f"{turn(10 * round(row['clean'], 6)) / 10:.1f}"  # rounded as the others, so that none is above it
         cells = [row["data"], row["model"], clean, *numbers]
-        lines.append("| " + " | ".join(f"**{cell}**" if proved else cell for cell in cells) + " |")
+        lines.append("| " + " | ".join(f"**{cell}**" if row["model"] == OURS else cell for cell in cells) + " |")
     return "\n".join(lines)
 
 
@@ -132,7 +159,7 @@ def draw(rows: Sequence[Mapping[str, Any]]) -> None:
     panels[0].set_ylabel("accuracy, %")
     figure.supxlabel("ε, as a share of each feature's range", fontsize=9)
     handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=4, frameon=False, fontsize=8)
+    figure.legend(handles, labels, loc="outside upper center", ncols=5, frameon=False, fontsize=8)
     PICTURE.parent.mkdir(exist_ok=True)
     figure.savefig(PICTURE, dpi=150, metadata={"Software": None})
 
@@ -140,9 +167,10 @@ def draw(rows: Sequence[Mapping[str, Any]]) -> None:
 def write_page(results: Mapping[str, Any]) -> None:
     """Fill in the table of the page, and draw its picture."""
     text = (
-        table(results["rows"])
-        + f"\n\nMeasured by `python -m tools.tabular` on {results['date']}, {results['machine']}."
+        table(results["rows"]) + f"\n\nMeasured by `python -m tools.tabular` on {results['date']}, {results['machine']}"
     )
+    later = dict.fromkeys((row["date"], row["machine"]) for row in results["rows"] if "date" in row)
+    text += "".join(f"; {TREES} on {day}, {machine}" for day, machine in later) + "."
     PAGE.write_text(fill(PAGE.read_text(encoding="utf-8"), {"tabular": text}, "docs/sklearn.md"), encoding="utf-8")
     draw(results["rows"])
 
@@ -152,13 +180,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--page", action="store_true", help="only write page and picture")
     parser.add_argument("--sets", nargs="+", choices=list(SETS), default=list(SETS), help="measure only these")
+    parser.add_argument("--trees", action="store_true", help="measure the robust trees alone, and keep other rows")
     options = parser.parse_args(arguments)
-    if not options.page:
+    if options.trees:
+        for name in options.sets:
+            row = measure_trees(name)
+            print(table([row]), flush=True)
+            results = json.loads(RESULTS.read_text(encoding="utf-8"))
+            kept = [each for each in results["rows"] if (each["data"], each["model"]) != (name, TREES)]
+            place = max(k for k, each in enumerate(kept) if (each["data"], each["model"]) == (name, OURS)) + 1
+            results["rows"] = [*kept[:place], row, *kept[place:]]
+            RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    elif not options.page:
         torch.set_num_threads(1)
         rows: list[dict[str, Any]] = []
         for name in options.sets:
             rows += measure(name)
-            print(table(rows[-4:]), flush=True)
+            print(table([row for row in rows if row["data"] == name]), flush=True)
             results = {"date": date.today().isoformat(), "machine": in_words(), "eps": list(EPS), "rows": rows}
             RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     write_page(json.loads(RESULTS.read_text(encoding="utf-8")))
