@@ -1,4 +1,4 @@
-"""How Sphinx builds the documentation: `make docs`. Every warning is an error, every tutorial is executed."""
+"""How Sphinx builds the documentation: `make docs`. Every warning is an error."""
 
 import sys
 from pathlib import Path
@@ -7,7 +7,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # for tools.sphinx_pages
 
 project = "linfdist"
 copyright = "linfdist contributors"
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "tools.sphinx_pages"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "tools.sphinx_pages"]
 exclude_patterns = ["_static"]
 
 html_theme = "furo"
@@ -22,13 +22,6 @@ html_theme_options = {"top_of_page_buttons": []}
 
 myst_heading_anchors = 4
 myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence"]
-
-nb_execution_mode = "cache"  # a tutorial whose code has not changed is not run again; `make clean` forgets
-nb_execution_cache_path = str(Path(__file__).parents[1] / "build" / "tutorials")
-nb_execution_timeout = 300
-nb_execution_raise_on_error = True
-nb_merge_streams = True
-nb_output_stderr = "show"
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"

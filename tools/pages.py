@@ -1,11 +1,11 @@
 """The generated pages, from rows, cards and benchmark results alone: `python -m tools.pages`, or `make pages`.
 
-Writes docs/results.md, results/study.md, results/compare.md, the pictures, and what README.md, docs/engine.md and
-docs/compare.md have between `<!-- begin: NAME -->` and `<!-- end: NAME -->`.
+Writes docs/results.md, results/study.md, results/compare.md, the pictures, and what README.md, docs/engine.md,
+docs/compare.md and docs/api/*.md have between `<!-- begin: NAME -->` and `<!-- end: NAME -->`.
 Reads results/table*.jsonl (rows of `linfdist reproduce`), results/compare.jsonl (rows of `linfdist compare`),
-results/study.jsonl, results/curves/, results/times/, the zoo's cards, and benchmarks/results/latest.json (from
-`make bench`). Comments on a section of the results are in results/notes/, and are copied below it. A section without
-numbers is left out.
+results/study.jsonl, results/curves/, results/times/, results/undefended/, the zoo's cards, and
+benchmarks/results/latest.json (from `make bench`). Comments on a section of the results are in results/notes/, and are
+copied below it. A section without numbers is left out.
 """
 
 import argparse
@@ -29,13 +29,13 @@ from linfdist.tables.layout import PEERS, paper_certified, paper_table
 from linfdist.tables.plan import SCALES, numbers, plan
 from linfdist.tables.rows import CompareRow, TableRow, read_compare_rows, read_table_rows
 
-from . import ROOT, attempt, compared, study, times
+from . import ROOT, api, attempt, compared, study, times, undefended
 from .markdown import as_markdown, fill, markdown
 from .pictures import draw
 from .speed import markdown as speed_table
 from .study import Experiment
 
-PICTURES = ("radius", "training", "time", "ablation", "depth", "speed", "compare", "compare-dark")
+PICTURES = ("radius", "radius-dark", "training", "time", "ablation", "depth", "speed", "compare", "compare-dark")
 NEWS = "cifar10-8_255"  # the network that the page is proud of
 _INTRODUCTION = """# Results
 
@@ -65,6 +65,7 @@ class Results:
     sizes: dict[str, int]
     curves: dict[str, dict[str, Any]]
     times: dict[str, dict[str, Any]]
+    undefended: dict[str, dict[str, Any]]
     rows: list[TableRow]
     peers: list[CompareRow]
     experiments: list[Experiment]
@@ -89,6 +90,7 @@ def read(folder: Path, zoo_folder: Path | None = None) -> Results:
         sizes={card.name: ((zoo_folder or FILES) / f"{card.name}.safetensors").stat().st_size for card in cards},
         curves=_by_name(folder / "curves"),
         times=_by_name(folder / times.FOLDER),
+        undefended=_by_name(folder / undefended.FOLDER.name),
         rows=rows,
         peers=read_compare_rows(folder / "compare.jsonl"),
         experiments=study.read(folder / study.FILE.name),
@@ -105,7 +107,7 @@ def page(results: Results, pictures: Sequence[str]) -> str:
     parts = [_INTRODUCTION]
     if results.cards:
         parts += ["## Shipped networks", *filter(None, [news_block(results)]), _networks(results)]
-        parts += [*_zoo_picture("radius", pictures), *_note(results, "networks")]
+        parts += [*_zoo_picture("radius", pictures), *_contrast(results, pictures), *_note(results, "networks")]
         parts += ["## How close the proofs are to the truth", _TIGHTNESS, _tightness(results)]
         parts += ["## Training time", *_zoo_picture("time", pictures), *_zoo_picture("training", pictures)]
         parts += _note(results, "time")
@@ -130,7 +132,7 @@ def runs(results: Results) -> str:
 
 
 _ZOO_PICTURES = {
-    "radius": "Certified accuracy against radius; dashed: the radius trained for",
+    "radius": "Share of images that are proved, against the radius; dashed upright: the radius trained for",
     "training": "Certified (dashed: clean) accuracy during each network's last run, of held-out or training images",
     "time": "Certified accuracy during training against core-minutes; dashed: the paper's time on its GPU",
 }
@@ -151,6 +153,29 @@ def _zoo_picture(name: str, pictures: Sequence[str]) -> list[str]:
 
 def _picture(name: str, text: str) -> str:
     return f"![{text}](images/{name}.png)"
+
+
+def _contrast(results: Results, pictures: Sequence[str]) -> list[str]:
+    """Say what the ordinary networks in the picture of radii are, and where its dark twin is."""
+    if "radius-dark" not in pictures:
+        return []
+    dark, rows = "[The same on dark](images/radius-dark.png).", list(results.undefended.values())
+    if not rows:
+        return [dark]
+    row = rows[0]
+    proved = ", ".join(f"{_proved_at_eps(each)} % on {each['data']} at {each['eps']}" for each in rows)
+    return [
+        f"For contrast, an *ordinary network*: {row['network']}, trained with the {row['training']} alone. Method "
+        f"`{row['method']}` proves the solid orange curve, of the first {row['images']} test images: {proved}. Above the "
+        "dashed curve nobody can prove anything, because PGD breaks those images. "
+        f"`python -m tools.undefended {' '.join(each['data'] for each in rows)}`, {row['machine']}, {row['date']}. {dark}"
+    ]
+
+
+def _proved_at_eps(row: dict[str, Any]) -> str:
+    """Return the percentage of images that an ordinary network is proved on at its radius, rounded down."""
+    proved = sum(radius >= float(Fraction(row["eps"])) for radius in row["radii"])
+    return f"{100 * proved / len(row['radii']):g}"
 
 
 def _scale(table: int, scale: str, rows: Sequence[TableRow]) -> str:
@@ -260,7 +285,9 @@ def write(root: Path, zoo_folder: Path | None = None) -> None:
     """Write all pages. Pictures without numbers are removed."""
     results = read(root / "results", zoo_folder)
     filled, engine_page, peers_page = readme(root, results), engine(root), compared.page(root, results.peers)
-    pictures = draw(results.cards, results.curves, results.rows, measured(root), results.times)
+    pictures = draw(
+        results.cards, results.curves, results.rows, measured(root), results.times, results.undefended
+    )  # fmt: skip
     pictures |= compared.pictures(results.peers)
     images = root / "docs" / "images"
     images.mkdir(parents=True, exist_ok=True)
@@ -275,6 +302,8 @@ def write(root: Path, zoo_folder: Path | None = None) -> None:
     write_atomically(root / "README.md", filled)
     write_atomically(root / "docs" / "engine.md", engine_page)
     write_atomically(root / "docs" / "compare.md", peers_page)
+    for path, text in api.pages(root).items():
+        write_atomically(path, text)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -9,7 +9,7 @@ from linfdist.bench import Report
 from linfdist.bench.report import pairs, ratio
 from linfdist.eps import parse_eps
 from linfdist.models.zoo.cards import Card
-from linfdist.report.plots.style import LIGHT, require_matplotlib
+from linfdist.report.plots.style import DARK, LIGHT, Theme, require_matplotlib, style
 from linfdist.report.published import NETWORKS
 from linfdist.tables.layout import published_number
 from linfdist.tables.plan import plan
@@ -27,12 +27,11 @@ def draw(
     rows: Sequence[TableRow],
     speed: Report | None = None,
     times: Curves | None = None,
+    undefended: Curves | None = None,
 ) -> dict[str, bytes]:
     """Draw the pictures that there are numbers for, by name."""
     shown = [card for card in cards if card.name in curves]
     drawings: dict[str, Callable[[], Any]] = {}
-    if shown:
-        drawings["radius"] = lambda: _radius(shown, curves)
     if any("certified" in epoch for card in shown for epoch in curves[card.name]["training"]):
         drawings["training"] = lambda: _training(shown, curves)
     if times:
@@ -43,23 +42,33 @@ def draw(
         drawings["depth"] = lambda: _depth(rows)
     if speed is not None:
         drawings["speed"] = lambda: _speed(speed)
-    if drawings:
+    if drawings or shown:
         require_matplotlib()
-    return {name: _png(drawing) for name, drawing in drawings.items()}
+    radii = {
+        name: _png(lambda theme=theme: _radius(shown, curves, undefended or {}, theme), _of(theme))  # type: ignore[misc]
+        for name, theme in (("radius", LIGHT), ("radius-dark", DARK))
+        if shown
+    }
+    return radii | {name: _png(drawing) for name, drawing in drawings.items()}
 
 
-def _png(drawing: Callable[[], Any]) -> bytes:
+def _of(theme: Theme) -> dict[Any, Any]:
+    """Return the style of a picture that there is on white and on dark."""
+    return {**style(theme), "font.size": 9, "legend.frameon": False, "savefig.facecolor": theme.paper}
+
+
+def _png(drawing: Callable[[], Any], changes: Mapping[Any, Any] | None = None) -> bytes:
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    style: dict[Any, Any] = {
+    plain: dict[Any, Any] = {
         "text.parse_math": False, "font.family": "DejaVu Sans", "font.size": 9, "text.color": LIGHT.ink,
         "axes.edgecolor": LIGHT.muted, "axes.labelcolor": LIGHT.ink, "axes.spines.top": False,
         "axes.spines.right": False, "axes.grid": True, "axes.axisbelow": True, "grid.color": LIGHT.grid,
         "xtick.color": LIGHT.muted, "ytick.color": LIGHT.muted, "xtick.labelcolor": LIGHT.ink,
         "ytick.labelcolor": LIGHT.ink, "legend.frameon": False,
     }  # fmt: skip
-    with mpl.rc_context(style):
+    with mpl.rc_context({**plain, **(changes or {})}):
         figure = drawing()
         FigureCanvasAgg(figure)
         buffer = io.BytesIO()
@@ -84,23 +93,34 @@ def _by_data(cards: Sequence[Card]) -> dict[str, list[Card]]:
     return {data: [card for card in cards if card.data == data] for data in dict.fromkeys(card.data for card in cards)}
 
 
-def _radius(cards: Sequence[Card], curves: Curves) -> Any:
+def _radius(cards: Sequence[Card], curves: Curves, undefended: Curves, theme: Theme) -> Any:
+    """Draw one network for each data set, that for the largest radius, and an ordinary one where it is measured."""
     groups = _by_data(cards)
     figure, panels = _panels(len(groups))
     for axes, (data, group) in zip(panels, groups.items(), strict=True):
-        for card, colour in zip(group, _COLOURS * len(group), strict=False):
-            radii = curves[card.name]["radii"]
-            points = [(radius, 100 * (k + 1) / len(radii)) for k, radius in enumerate(radii) if radius > 0]
-            xs, ys = zip(*[(0.0, card.clean), *reversed(points)], strict=True)
-            axes.plot(xs, ys, color=colour, label=card.name)
-        for eps in dict.fromkeys(card.eps for card in group):
-            axes.axvline(float(parse_eps(eps)), color=LIGHT.muted, linewidth=1, linestyle=(0, (4, 3)))
-        axes.set_title(data, loc="left", fontweight="bold")
-        axes.set(
-            xlim=(0, None), ylim=(0, 100), xlabel="ℓ∞ radius, on the 0–1 intensity scale", ylabel="proved, % of images"
-        )
+        best = max(group, key=lambda card: (parse_eps(card.eps), card.certified))
+        axes.plot(*_proved(curves[best.name]["radii"], best.clean), color=theme.certified, label=f"{best.name}: proved")
+        if data in undefended:
+            other = undefended[data]
+            survived = [tuple(point) for point in other["radius, survived"]]
+            clean = survived[0][1]
+            axes.plot(*_proved(other["radii"], clean), color=theme.broken, label="ordinary network: proved")
+            axes.plot(
+                *zip(*survived, strict=True), color=theme.broken, linestyle=(0, (2, 1.5)), linewidth=1.2,
+                label="ordinary network: survives PGD",
+            )  # fmt: skip
+        axes.axvline(float(parse_eps(best.eps)), color=theme.muted, linewidth=1, linestyle=(0, (4, 3)))
+        axes.set_title(f"{data}, ε = {best.eps}", loc="left", fontweight="bold")
+        axes.set(xlim=(0, None), ylim=(0, 100), xlabel="ℓ∞ radius, on the 0–1 intensity scale", ylabel="% of images")
         axes.legend()
     return figure
+
+
+def _proved(radii: Sequence[float], clean: float) -> tuple[list[float], list[float]]:
+    """Return the curve of what is proved, from what is right at radius 0 to the largest radius."""
+    points = [(radius, 100 * (k + 1) / len(radii)) for k, radius in enumerate(radii) if radius > 0]
+    curve = [(0.0, clean), *reversed(points)]
+    return [x for x, _ in curve], [y for _, y in curve]
 
 
 def _training(cards: Sequence[Card], curves: Curves) -> Any:

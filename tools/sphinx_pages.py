@@ -1,4 +1,4 @@
-"""A Sphinx extension: pages from files of the root, docstrings in the manner of this house, formulas as MathML."""
+"""A Sphinx extension: pages from files of the root, the navigation, docstrings of this house, formulas as MathML."""
 
 import contextlib
 import inspect
@@ -9,6 +9,8 @@ from . import ROOT
 
 PAGES = {"index": "README.md", "contributing": "CONTRIBUTING.md", "changelog": "CHANGELOG.md"}
 _LINK = re.compile(r"(\]\(|^\[[^\]]+\]: )(?![a-z]+:|#)([^)\s]+)", re.MULTILINE)
+_SITE = re.compile(r"^<!-- site\n(.*?)\n-->$", re.DOTALL | re.MULTILINE)
+_GROUP = re.compile(r"^## (.+)\n\n((?:- \[.+\n)+)", re.MULTILINE)
 _ENTRY = re.compile(r"(\*{0,2}\w+(?:, \*{0,2}\w+)*): \S")
 _SECTION = re.compile(r"(Args|Attributes|Examples?|Notes?|Parameters|Raises|Returns|Yields):$")
 _UNDERLINE = re.compile(r"-{3,}$")
@@ -16,17 +18,32 @@ _UNDERLINE = re.compile(r"-{3,}$")
 
 def setup(app: Any) -> dict[str, bool]:
     """Register what this extension does."""
-    app.connect("source-read", _read_root_page)
+    app.connect("source-read", _read_page)
     app.connect("autodoc-process-docstring", _process_docstring, priority=400)  # before napoleon
     app.add_html_math_renderer("mathml", inline_renderers=(_inline_math, None), block_renderers=(_block_math, None))
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
-def _read_root_page(app: Any, name: str, source: list[str]) -> None:
-    """Put the root's file before what the page itself says: it is written once, and its links hold on both sides."""
+def _read_page(app: Any, name: str, source: list[str]) -> None:
+    """Take what only the site shows out of its comments.
+
+    A file of the root comes before what the page itself says: it is written once, and its links hold on both sides.
+    """
+    source[0] = _SITE.sub(r"\1", source[0])
+    if name == "index":
+        source[0] += navigation(source[0])
     if name in PAGES:
         text = (ROOT / PAGES[name]).read_text(encoding="utf-8")
         source[0] = root_page(text) + "\n" + source[0]
+
+
+def navigation(index: str) -> str:
+    """Turn each list of links below a heading into a part of the site's navigation."""
+    trees = []
+    for caption, links in _GROUP.findall(index):
+        pages = "\n".join(re.findall(r"^- \[.+?\]\((.+?)\.md\)", links, re.MULTILINE))
+        trees.append(f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{pages}\n```\n")
+    return "".join(trees)
 
 
 def root_page(text: str) -> str:

@@ -28,9 +28,7 @@ def test_the_notebook_runs_from_top_to_bottom(tmp_path):
     """All cells in one process, as the documentation runs them; pictures go nowhere. Asserts in it are tests too."""
     for needed in ("matplotlib", "highspy", "sklearn"):
         pytest.importorskip(needed)
-    cells = re.findall(
-        r"^```\{code-cell\} ipython3\n(.*?)^```", NOTEBOOK.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
-    )
+    cells = re.findall(r"^```python\n(.*?)^```", NOTEBOOK.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     assert len(cells) > 20
     program = tmp_path / "notebook.py"
     program.write_text("\n".join(cells), encoding="utf-8")

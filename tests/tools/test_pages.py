@@ -10,7 +10,7 @@ from linfdist.files import write_atomically
 from linfdist.models.zoo.cards import Card
 from linfdist.report.published import tables
 from linfdist.runs.records import append_records
-from tools import compared
+from tools import api, compared
 from tools.markdown import fill
 from tools.pages import engine, main, page, read, readme, runs, write
 from tools.pictures import draw
@@ -90,6 +90,13 @@ def test_a_full_page(root, zoo_folder, make_row):
         "core_minutes, certified": [[1, 9], [60, 30]],
     }
     (results / "times" / "cifar10-quick.json").write_text(json.dumps(course))
+    ordinary = {
+        "data": "mnist", "eps": "0.3", "network": "a ReLU network", "training": "cross-entropy", "images": 200,
+        "method": "crown", "radii": [0.31] * 3 + [0.01] * 197, "radius, survived": [[0.0, 98.0], [0.3, 2.0]],
+        "machine": "an abacus", "date": "2026-11-19",
+    }  # fmt: skip
+    (results / "undefended").mkdir()
+    (results / "undefended" / "mnist.json").write_text(json.dumps(ordinary))
     (results / "notes").mkdir()
     (results / "notes" / "table3.md").write_text("Smoothing matters most.\n")
     write(root, zoo_folder)
@@ -104,10 +111,11 @@ def test_a_full_page(root, zoo_folder, make_row):
     settings, measured = "`lr=0.05` | 5,000 spaced | 5", "81.00 ± 1.58 | 90.00 ± 0.00 | 85.00 ± 0.00 | 5.0"
     assert f"| mnist | `mnist-quick` | {settings} | {measured} |" in (results / "study.md").read_text()
     assert "an abacus, 2 cores, 2026-11-16, 0.6 hours of training" in text
+    assert "of the first 200 test images: 1.5 % on mnist at 0.3. Above the dashed curve" in text
     table3, table7 = text.index("## Table 3"), text.index("## Table 7")
     assert table3 < text.index("images/ablation.png") < text.index("Smoothing matters most.") < table7
     pictures = {path.name for path in (root / "docs" / "images").iterdir()}
-    assert pictures == {"radius.png", "training.png", "time.png", "ablation.png", "depth.png"}
+    assert pictures == {"radius.png", "radius-dark.png", "training.png", "time.png", "ablation.png", "depth.png"}
     assert all(f"](images/{name})" in text for name in pictures)
     text = (root / "README.md").read_text()
     assert '| `ld.load("mnist-0.3")` | **92.99** | 92.64 | 98.00 | mnist | 0.3 |' in text
@@ -118,7 +126,11 @@ def test_a_full_page(root, zoo_folder, make_row):
         path.unlink()
     (results / "times" / "cifar10-quick.json").unlink()
     write(root, zoo_folder)
-    assert {path.name for path in (root / "docs" / "images").iterdir()} == {"radius.png", "training.png"}
+    assert {path.name for path in (root / "docs" / "images").iterdir()} == {
+        "radius.png",
+        "radius-dark.png",
+        "training.png",
+    }
     assert (root / "README.md").read_text() == text  # it has the networks alone
 
 
@@ -126,7 +138,8 @@ def test_pictures_are_the_same_every_time(zoo_folder):
     curves = {"mnist-0.3": {"radii": [0.4 - k / 500 for k in range(200)], "training": []}}
     first, second = (draw([card()], curves, []) for _ in range(2))
     assert first == second
-    assert list(first) == ["radius"]
+    assert list(first) == ["radius", "radius-dark"]
+    assert first["radius"] != first["radius-dark"]
     assert first["radius"].startswith(b"\x89PNG")
 
 
@@ -163,6 +176,8 @@ def test_the_committed_pages_are_those_of_the_committed_rows():
     assert (ROOT / "docs" / "engine.md").read_text(encoding="utf-8") == engine(ROOT)
     assert (ROOT / "docs" / "compare.md").read_text(encoding="utf-8") == compared.page(ROOT, results.peers)
     assert (ROOT / "results" / "compare.md").read_text(encoding="utf-8") == compared.costs(results.peers)
+    for path, text in api.pages(ROOT).items():
+        assert path.read_text(encoding="utf-8") == text
 
 
 def test_news_are_of_the_card(root):
