@@ -12,13 +12,14 @@ native_sources := CMakeLists.txt $(wildcard csrc/*.* csrc/*/*)
 .DEFAULT_GOAL := help
 GPU_REPORT ?= build/gpu/report.json
 TORCH_INDEX ?=
+TUTORIALS ?=
 
 .PHONY: help setup test test-all test-sanitized test-gpu soak prove bench pages lint docs demo clean
 
-help:  ## show the targets
+help:  ## show the targets, with rough times on two cores
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name text; do printf '  make %-14s %s\n' "$$name" "$$text"; done
 
-setup: .venv/.package  ## fill .venv with pinned tools and the package, editable; repeats only what has changed
+setup: .venv/.package  ## fill .venv with pinned tools and the package, editable; repeats only what has changed (4 min, then seconds)
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
@@ -41,10 +42,10 @@ setup: .venv/.package  ## fill .venv with pinned tools and the package, editable
 	$(pip) --no-build-isolation --config-settings=build-dir=build/editable -e '.[dev,docs]'
 	@touch $@
 
-test: setup  ## the tests that take a few minutes
+test: setup  ## the fast tests (5 min)
 	$(pytest) -m 'not slow'
 
-test-all: setup  ## all tests
+test-all: setup  ## all tests, those that take minutes each too (hours)
 	$(pytest)
 
 # The C++ core with AddressSanitizer and UndefinedBehaviorSanitizer, in a library of its own that tests/sanitized.py loads. Python has
@@ -52,7 +53,7 @@ test-all: setup  ## all tests
 # no measure of ours, so tests of memory are left out. TESTS and K narrow down what runs.
 TESTS ?= tests/ops
 K ?= not triton and not reference and not compile and not export and not memory
-test-sanitized: setup  ## the tests of ops on the C++ core with ASan and UBSan
+test-sanitized: setup  ## the tests of ops on the C++ core with ASan and UBSan (hours)
 	$(bin)/cmake -S . -B build/sanitized -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(bin)/ninja -DCMAKE_CXX_COMPILER=g++ \
 	  -DPython_EXECUTABLE=$(CURDIR)/$(bin)/python -DLINFDIST_NATIVE=ON \
 	  -DCMAKE_CXX_FLAGS='-O0 -g1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined'
@@ -72,30 +73,31 @@ test-sanitized: setup  ## the tests of ops on the C++ core with ASan and UBSan
 test-gpu: .venv-gpu/.package  ## the tests that need a GPU, and its speed; everything into GPU_REPORT, a file to send back
 	.venv-gpu/bin/python -m tools.on_gpu --out $(GPU_REPORT)
 
-soak: setup  ## an hour of attacks on certificates and of killed commands; counts in build/soak/soak.json
+soak: setup  ## attacks on certificates, and killed commands; counts in build/soak/soak.json (1 h)
 	$(bin)/python -m tools.soak --minutes 60 --seed 0
 
-prove:  ## compile the proofs with Coq, refuse axioms, build the proved checker into build/proofs
+prove:  ## compile the proofs with Coq, refuse axioms, build the proved checker into build/proofs (30 s)
 	@$(MAKE) --no-print-directory -C proofs
 
-bench: setup  ## measure the engine on this machine, into BENCH_JSON
+bench: setup  ## measure the engine on this machine, into BENCH_JSON (3 min)
 	@mkdir -p $(dir $(BENCH_JSON))
 	$(bin)/linfdist bench --json $(BENCH_JSON)
 
-pages: setup  ## write the generated pages: docs/results.md, results/study.md, the pictures, the tables of README.md, docs/engine.md and docs/compare.md
+pages: setup  ## write the generated pages, tables and pictures from results/ and docstrings (seconds)
 	$(bin)/python -m tools.pages
 
-lint: setup  ## ruff and mypy
+lint: setup  ## ruff and mypy (1 min)
 	$(bin)/ruff check .
 	$(bin)/ruff format --check .
 	$(bin)/mypy
 
-docs: .venv/.docs  ## build the documentation into site/, run its tutorials, follow its links
+docs: .venv/.docs  ## build the documentation into site/, follow its links; run tutorials whose code has changed (1 min)
+	$(bin)/python -m tools.tutorials $(TUTORIALS)
 	$(bin)/python -m sphinx --fail-on-warning --keep-going --quiet --doctree-dir build/docs/trees docs build/docs/site
 	rm -rf site && cp -r build/docs/site site
 	$(bin)/python -m tools.links site
 
-demo: .venv/.demo  ## fetch MNIST, train mnist-quick from scratch, certify and attack all test images, report
+demo: .venv/.demo  ## fetch MNIST, train mnist-quick from scratch, certify and attack all test images, report (3.5 min)
 	$(bin)/linfdist info
 	$(bin)/linfdist data fetch mnist
 	$(bin)/linfdist train mnist-quick --resume

@@ -1,4 +1,4 @@
-"""The tables of the reference, docs/api/: every public name with its arguments and what it is, for readers of the files.
+"""The tables of the reference, docs/api/: every public name, its arguments and what it is, for readers of the files.
 
 The site has all docstrings below them, from the directives that stand in comments there.
 """

@@ -166,9 +166,10 @@ def _contrast(results: Results, pictures: Sequence[str]) -> list[str]:
     proved = ", ".join(f"{_proved_at_eps(each)} % on {each['data']} at {each['eps']}" for each in rows)
     return [
         f"For contrast, an *ordinary network*: {row['network']}, trained with the {row['training']} alone. Method "
-        f"`{row['method']}` proves the solid orange curve, of the first {row['images']} test images: {proved}. Above the "
-        "dashed curve nobody can prove anything, because PGD breaks those images. "
-        f"`python -m tools.undefended {' '.join(each['data'] for each in rows)}`, {row['machine']}, {row['date']}. {dark}"
+        f"`{row['method']}` proves the solid orange curve, of the first {row['images']} test images: {proved}. Above "
+        "the dashed curve nobody can prove anything, because PGD breaks those images. "
+        f"`python -m tools.undefended {' '.join(each['data'] for each in rows)}`, {row['machine']}, {row['date']}. "
+        f"{dark}"
     ]
 
 

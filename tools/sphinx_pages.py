@@ -9,6 +9,7 @@ from . import ROOT
 
 PAGES = {"index": "README.md", "contributing": "CONTRIBUTING.md", "changelog": "CHANGELOG.md"}
 _LINK = re.compile(r"(\]\(|^\[[^\]]+\]: )(?![a-z]+:|#)([^)\s]+)", re.MULTILINE)
+_OUTSIDE = re.compile(r"\]\((\.\./[^)#]+\.md)\)")
 _SITE = re.compile(r"^<!-- site\n(.*?)\n-->$", re.DOTALL | re.MULTILINE)
 _GROUP = re.compile(r"^## (.+)\n\n((?:- \[.+\n)+)", re.MULTILINE)
 _ENTRY = re.compile(r"(\*{0,2}\w+(?:, \*{0,2}\w+)*): \S")
@@ -30,6 +31,8 @@ def _read_page(app: Any, name: str, source: list[str]) -> None:
     A file of the root comes before what the page itself says: it is written once, and its links hold on both sides.
     """
     source[0] = _SITE.sub(r"\1", source[0])
+    if "/" not in name:
+        source[0] = _OUTSIDE.sub(r"](path:\1)", source[0])  # a file beside docs/, which is no page of the site
     if name == "index":
         source[0] += navigation(source[0])
     if name in PAGES:

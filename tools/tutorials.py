@@ -75,8 +75,9 @@ def run(code: str, namespace: dict[str, Any]) -> tuple[str, list[bytes]]:
     with redirect_stdout(printed):
         exec(compile(tree, "<tutorial>", "exec"), namespace)
         value = None if last is None else eval(compile(last, "<tutorial>", "eval"), namespace)
-        if hasattr(value, "_repr_png_"):
-            drawn.append(value._repr_png_())
+        picture = getattr(value, "_repr_png_", None)
+        if picture is not None:
+            drawn.append(picture())
         elif value is not None:
             print(pprint.pformat(value, width=110, sort_dicts=False))
     return _ESCAPE.sub("", printed.getvalue()).rstrip(), [*drawn, *_figures()]
@@ -95,13 +96,13 @@ def _figures() -> list[bytes]:
     return pictures
 
 
-def _write(name: str) -> None:
+def _write(name: str, out: Path) -> None:
     page = FOLDER / f"{name}.md"
     with tempfile.TemporaryDirectory() as work:
         os.chdir(work)  # what a tutorial writes does not land in the repository
-        text = with_outputs(name, page.read_text(encoding="utf-8"), FOLDER / "images")
+        text = with_outputs(name, page.read_text(encoding="utf-8"), out / "images")
         os.chdir(ROOT)
-    write_atomically(page, text)
+    write_atomically(out / page.name, text)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -109,16 +110,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.tutorials", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="default: every tutorial")
     parser.add_argument("--all", action="store_true", help="also those whose code has not changed")
+    parser.add_argument("--out", type=Path, default=FOLDER, help="where the pages go, default: docs/tutorials")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if given.here:
-        _write(given.names[0])
+        _write(given.names[0], given.out.resolve())
         return 0
     failed = []
     for name in given.names or sorted(path.stem for path in FOLDER.glob("*.md")):
         if given.all or not is_current((FOLDER / f"{name}.md").read_text(encoding="utf-8")):
             print(f"run {name}", flush=True)
-            command = [sys.executable, "-m", "tools.tutorials", "--here", name]
+            command = [sys.executable, "-m", "tools.tutorials", "--here", name, "--out", str(given.out)]
             if subprocess.run(command, cwd=ROOT, env={**os.environ, "MPLBACKEND": "agg"}, check=False).returncode:
                 failed.append(name)
     if failed:

@@ -60,9 +60,10 @@ def measure(name: str, epochs: float | None = None, images: int = IMAGES) -> dic
     correct = proof.prediction == y
     recipe = ld.recipes.load(f"{name}-quick")
     return {
-        "data": name, "eps": recipe.eps, "network": "two convolutions and a linear layer, ReLU", "training": "cross-entropy",
-        "epochs": epochs, "minutes": round(minutes, 1), "clean": 100 * float(right.double().mean()),
-        "images": len(x), "method": METHOD, "radii": curve(torch.where(correct, proof.radius, 0.0)),
+        "data": name, "eps": recipe.eps, "network": "two convolutions and a linear layer, ReLU",
+        "training": "cross-entropy", "epochs": epochs, "minutes": round(minutes, 1),
+        "clean": 100 * float(right.double().mean()), "images": len(x), "method": METHOD,
+        "radii": curve(torch.where(correct, proof.radius, 0.0)),
         "radius, survived": survived(network, x, y, correct, [part * recipe.fraction("eps") for part in RADII]),
         "machine": in_words(), "date": date.today().isoformat(),
     }  # fmt: skip

@@ -1,7 +1,9 @@
 """Pages of the root, docstrings and the reference, without building the site (`make docs` does that)."""
 
+import re
+
 import linfdist as ld
-from tools.sphinx_pages import PAGES, root_page, to_rst
+from tools.sphinx_pages import PAGES, navigation, root_page, to_rst
 
 from ..ops.processes import ROOT
 
@@ -53,3 +55,22 @@ def test_every_public_module_has_a_page_and_all_it_offers_a_docstring():
         for public in module.__all__:
             each = getattr(module, public)
             assert not callable(each) or each.__doc__, f"{name}.{public}"
+
+
+def test_every_page_is_in_the_navigation_once():
+    trees = navigation((ROOT / "docs" / "index.md").read_text(encoding="utf-8"))
+    assert re.findall(r":caption: (.+)", trees) == ["Get started", "Guides", "Explanations", "Reference"]
+    listed = re.findall(r"^([\w/-]+)$", trees, re.MULTILINE)
+    assert len(set(listed)) == len(listed)
+    pages = {path.relative_to(ROOT / "docs").with_suffix("").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    for_contributors = {"notebook", "gpu-code", "gpu-model"}
+    assert for_contributors <= set((ROOT / "docs" / "contributing.md").read_text(encoding="utf-8").split())
+    pages -= {page for page in pages if page.startswith("api/")} | {"index", *for_contributors}
+    assert set(listed) == pages | {"api/index"}
+
+
+def test_pages_are_plain_markdown_outside_comments_for_the_site():
+    for path in (ROOT / "docs").rglob("*.md"):
+        text = re.sub(r"^<!-- site\n.*?\n-->$", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+        assert "```{" not in text, path
+        assert not text.startswith("---\n"), path
