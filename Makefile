@@ -45,7 +45,7 @@ setup: .venv/.package  ## fill .venv with pinned tools and the package, editable
 test: setup  ## the fast tests (5 min)
 	$(pytest) -m 'not slow'
 
-test-all: setup  ## all tests, those that take minutes each too (hours)
+test-all: setup  ## all tests, also those that take minutes each (nightly CI allows 6 h)
 	$(pytest)
 
 # The C++ core with AddressSanitizer and UndefinedBehaviorSanitizer, in a library of its own that tests/sanitized.py loads. Python has
@@ -53,7 +53,7 @@ test-all: setup  ## all tests, those that take minutes each too (hours)
 # no measure of ours, so tests of memory are left out. TESTS and K narrow down what runs.
 TESTS ?= tests/ops
 K ?= not triton and not reference and not compile and not export and not memory
-test-sanitized: setup  ## the tests of ops on the C++ core with ASan and UBSan (hours)
+test-sanitized: setup  ## the tests of ops on the C++ core with ASan and UBSan (nightly CI allows 3 h)
 	$(bin)/cmake -S . -B build/sanitized -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(bin)/ninja -DCMAKE_CXX_COMPILER=g++ \
 	  -DPython_EXECUTABLE=$(CURDIR)/$(bin)/python -DLINFDIST_NATIVE=ON \
 	  -DCMAKE_CXX_FLAGS='-O0 -g1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined'
@@ -86,18 +86,18 @@ bench: setup  ## measure the engine on this machine, into BENCH_JSON (3 min)
 pages: setup  ## write the generated pages, tables and pictures from results/ and docstrings (seconds)
 	$(bin)/python -m tools.pages
 
-lint: setup  ## ruff and mypy (1 min)
+lint: setup  ## ruff and mypy (under a minute)
 	$(bin)/ruff check .
 	$(bin)/ruff format --check .
 	$(bin)/mypy
 
-docs: .venv/.docs  ## build the documentation into site/, follow its links; run tutorials whose code has changed (1 min)
+docs: .venv/.docs  ## build the documentation into site/, follow its links; run tutorials whose code has changed (under a minute without)
 	$(bin)/python -m tools.tutorials $(TUTORIALS)
 	$(bin)/python -m sphinx --fail-on-warning --keep-going --quiet --doctree-dir build/docs/trees docs build/docs/site
 	rm -rf site && cp -r build/docs/site site
 	$(bin)/python -m tools.links site
 
-demo: .venv/.demo  ## fetch MNIST, train mnist-quick from scratch, certify and attack all test images, report (3.5 min)
+demo: .venv/.demo  ## fetch MNIST, train mnist-quick from scratch, certify and attack all test images, report (3 min 25 s from a bare clone)
 	$(bin)/linfdist info
 	$(bin)/linfdist data fetch mnist
 	$(bin)/linfdist train mnist-quick --resume

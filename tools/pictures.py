@@ -101,14 +101,11 @@ def _radius(cards: Sequence[Card], curves: Curves, undefended: Curves, theme: Th
         best = max(group, key=lambda card: (parse_eps(card.eps), card.certified))
         axes.plot(*_proved(curves[best.name]["radii"], best.clean), color=theme.certified, label=f"{best.name}: proved")
         if data in undefended:
-            other = undefended[data]
-            survived = [tuple(point) for point in other["radius, survived"]]
-            clean = survived[0][1]
-            axes.plot(*_proved(other["radii"], clean), color=theme.broken, label="ordinary network: proved")
-            axes.plot(
-                *zip(*survived, strict=True), color=theme.broken, linestyle=(0, (2, 1.5)), linewidth=1.2,
-                label="ordinary network: survives PGD",
-            )  # fmt: skip
+            # Between two radii, as much is proved as at the larger one; no more can be than survives the smaller one.
+            for what, line, steps in (("proved", "-", "steps-pre"), ("survived", (0, (2, 1.5)), "steps-post")):
+                label = f"ordinary network: {'proved' if what == 'proved' else 'survives PGD'}"
+                points = zip(*undefended[data][f"radius, {what}"], strict=True)
+                axes.plot(*points, color=theme.broken, linestyle=line, drawstyle=steps, label=label)
         axes.axvline(float(parse_eps(best.eps)), color=theme.muted, linewidth=1, linestyle=(0, (4, 3)))
         axes.set_title(f"{data}, ε = {best.eps}", loc="left", fontweight="bold")
         axes.set(xlim=(0, None), ylim=(0, 100), xlabel="ℓ∞ radius, on the 0–1 intensity scale", ylabel="% of images")

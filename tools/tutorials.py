@@ -26,6 +26,7 @@ FOLDER = ROOT / "docs" / "tutorials"
 BLOCK = re.compile(r"^```python\n(.*?)^```\n", re.DOTALL | re.MULTILINE)
 OUTPUT = re.compile(r"\n<!-- output -->\n.*?<!-- end of output -->\n", re.DOTALL)
 RAN = re.compile(r"\n<!-- the outputs are those of the code with the hash (\w*) -->\n")
+MOST_LINES, FIRST, LAST = 24, 12, 8  # of an output; of a longer one, so many are shown from its ends
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -80,7 +81,13 @@ def run(code: str, namespace: dict[str, Any]) -> tuple[str, list[bytes]]:
             drawn.append(picture())
         elif value is not None:
             print(pprint.pformat(value, width=110, sort_dicts=False))
-    return _ESCAPE.sub("", printed.getvalue()).rstrip(), [*drawn, *_figures()]
+    return shortened(_ESCAPE.sub("", printed.getvalue()).rstrip()), [*drawn, *_figures()]
+
+
+def shortened(printed: str) -> str:
+    """Leave out the middle of a long output."""
+    lines = printed.splitlines()
+    return printed if len(lines) <= MOST_LINES else "\n".join([*lines[:FIRST], "…", *lines[-LAST:]])
 
 
 def _figures() -> list[bytes]:

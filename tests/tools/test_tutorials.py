@@ -41,6 +41,11 @@ def test_outputs_and_pictures_stand_below_their_code(tmp_path):
     assert with_outputs("page", shown, tmp_path / "images") == shown
 
 
+def test_the_middle_of_a_long_output_is_left_out(tmp_path):
+    shown = with_outputs("page", "```python\nfor k in range(100):\n    print(k)\n```\n", tmp_path)
+    assert "\n11\n…\n92\n" in shown
+
+
 def test_code_that_has_changed_is_noticed(tmp_path):
     pytest.importorskip("matplotlib")
     shown = with_outputs("page", PAGE, tmp_path / "images")
