@@ -148,3 +148,10 @@ def test_every_operation_refuses_an_unknown_backend(monkeypatch, operation):
     }
     with pytest.raises(ValueError, match="LINFDIST_BACKEND='gpu9' is not a backend"):
         calls[operation]()
+
+
+def test_how_to_build_the_library_depends_on_what_is_installed(tmp_path):
+    package = tmp_path / "src" / "linfdist" / "__init__.py"
+    assert native.remedy(package).startswith("install linfdist again")
+    (tmp_path / "csrc").mkdir()
+    assert native.remedy(package) == f"run `make setup` or `pip install .` in {tmp_path}"

@@ -26,12 +26,20 @@ def missing() -> str:
     libraries = [file for folder in folders for file in sorted(folder.glob("_native.*"))]
     if not libraries:
         notes = [file.read_text().strip() for folder in folders for file in folder.glob("_no_native.txt")]
-        return f"not built: {notes[0]}" if notes else "not built: run `make setup` or `pip install .`"
+        return f"not built: {notes[0] if notes else remedy(Path(linfdist.__file__))}"
     try:
         torch.ops.load_library(str(libraries[0]))
     except OSError as error:
         return f"built, but does not load: {error}"
     return ""
+
+
+def remedy(package: Path) -> str:
+    """Say how to build the library: a clone has its sources, an installed package has to be installed again."""
+    clone = package.parents[2]
+    if (clone / "csrc").is_dir():
+        return f"run `make setup` or `pip install .` in {clone}"
+    return "install linfdist again, in an environment that has torch and a C++ compiler"
 
 
 def unsupported(x: Tensor, w: Tensor) -> list[str]:
