@@ -109,7 +109,8 @@ def _radius(cards: Sequence[Card], curves: Curves, undefended: Curves, theme: Th
         axes.axvline(float(parse_eps(best.eps)), color=theme.muted, linewidth=1, linestyle=(0, (4, 3)))
         axes.set_title(f"{data}, ε = {best.eps}", loc="left", fontweight="bold")
         axes.set(xlim=(0, None), ylim=(0, 100), xlabel="ℓ∞ radius, on the 0–1 intensity scale", ylabel="% of images")
-        axes.legend()
+        axes.locator_params(axis="x", nbins=6)
+        axes.legend(frameon=True, facecolor=theme.paper, edgecolor="none", framealpha=1, loc="best")
     return figure
 
 
