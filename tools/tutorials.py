@@ -70,7 +70,7 @@ def with_outputs(name: str, text: str, images: Path) -> str:
 def run(code: str, namespace: dict[str, Any]) -> tuple[str, list[bytes]]:
     """Run a block as a notebook does; return what it printed, with its last value, and the pictures that it drew."""
     tree, last = ast.parse(code), None
-    if isinstance(tree.body[-1], ast.Expr) and not code.rstrip().endswith(";"):
+    if isinstance(tree.body[-1], ast.Expr):
         last = ast.Expression(tree.body.pop().value)  # type: ignore[attr-defined]
     printed, drawn = io.StringIO(), []
     with redirect_stdout(printed):

@@ -59,7 +59,9 @@ def measure(name: str, epochs: float | None = None, images: int = IMAGES) -> dic
     radii = [part * recipe.fraction("eps") for part in PARTS]
 
     def proved(x: Tensor, y: Tensor, radius: Fraction) -> Tensor:
-        return ld.certify(network, x, radius, y, method=METHOD, radii=False).certified
+        certified = ld.certify(network, x, radius, y, method=METHOD, radii=False).certified
+        assert certified is not None  # there is a radius to be proved
+        return certified
 
     def survives(x: Tensor, y: Tensor, radius: Fraction) -> Tensor:
         return ~attack(network, x, y, radius).broken

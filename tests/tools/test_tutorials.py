@@ -17,7 +17,7 @@ print("one")
 Some text.
 
 ```python
-plt.plot([1, 2]);
+_ = plt.plot([1, 2])
 ```
 
 ```python
