@@ -16,15 +16,17 @@ import torch
 from linfdist.machine import usable_cores
 
 
-def seconds_by_turn(runs: Mapping[str, Callable[[], object]], turns: int) -> dict[str, list[float]]:
+def seconds_by_turn(
+    runs: Mapping[str, Callable[[], object]], turns: int, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, list[float]]:
     """Seconds of each, turn by turn; another one starts each time, and the first turn does not count."""
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     names = list(runs)
     for turn in range(turns + 1):
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
-            start = time.perf_counter()
+            start = clock()
             runs[name]()
-            seconds[name].append(time.perf_counter() - start)
+            seconds[name].append(clock() - start)
     return {name: each[1:] for name, each in seconds.items()}
 
 

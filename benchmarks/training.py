@@ -1,4 +1,4 @@
-"""Where the time of a training step goes: `python -m benchmarks.training`."""
+"""Where the time of a training step goes, and what one on boxes costs: `python -m benchmarks.training`."""
 
 import math
 import statistics
@@ -7,21 +7,28 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from rich.console import Console, RenderableType
 from rich.table import Table
 
 from linfdist import data, recipes
+from linfdist.models import load
+from linfdist.ops import operators
 from linfdist.ops.backends import native
 from linfdist.training import Trainer
 from linfdist.training.schedule import State
 
-from . import parse, parser
+from . import Ratio, cost, parse, parser, seconds_by_turn
 
 KERNELS = ("inf_dist", "inf_dist_argmax", "inf_dist_backward", "p_dist", "p_dist_backward")
 RECIPE, SETTINGS = "mnist", ("width=1024", "batch_size=512")
 TARGETS = {8.0: 15.0, math.inf: 30.0}  # percent outside the kernels, at most
+
+BOX_RECIPE, NETWORKS = "mnist-quick", ("mnist-0.3", "mnist-0.3-box")
+BOX, BY_PARTS, PLAIN = "a step on boxes", "a step on boxes, its gradients bound by bound", "a step at p = ∞"
+BOX_TARGET = 1.6  # times a step at p = inf, at most
 
 
 @dataclass(frozen=True)
@@ -62,6 +69,32 @@ def _split(trainer: Trainer, state: State, steps: int) -> Split:
     return Split(state.p, step_time, kernels, loading, updating, outside)
 
 
+def measure_boxes(name: str, turns: int = 16) -> list[Ratio]:
+    """Time whole steps of e4, and of e3, on a network of the zoo that keeps its weights.
+
+    Processor time of all threads: other programs disturb it less.
+    """
+    recipe = recipes.override(recipes.load(BOX_RECIPE), ["box_clip=none"])
+    trainer = Trainer(recipe, data.load(recipe.data), data.info(recipe.data), network=load(name))
+    state = replace(trainer.state, p=math.inf, lr=0.0)
+
+    def by_parts() -> None:
+        with patch.object(operators, "native_for", lambda *_: None):
+            trainer.step(replace(state, boxes=True))
+
+    runs = {
+        BOX: lambda: trainer.step(replace(state, boxes=True)),
+        BY_PARTS: by_parts,
+        PLAIN: lambda: trainer.step(state),
+    }
+    seconds = seconds_by_turn(runs, turns, time.process_time)
+    return [
+        cost(seconds, PLAIN, PLAIN, None),
+        cost(seconds, BY_PARTS, PLAIN, None),
+        cost(seconds, BOX, PLAIN, BOX_TARGET),
+    ]
+
+
 @contextmanager
 def _timed_kernels() -> Iterator[list[float]]:
     """Collect the seconds of every call into the native backend."""
@@ -97,6 +130,21 @@ def terminal(splits: list[Split]) -> RenderableType:
     return table
 
 
+def terminal_boxes(name: str, costs: list[Ratio]) -> RenderableType:
+    """Return the costs as a table."""
+    network = load(name).config
+    table = Table(title=f"{name}, width {network['width']}, {BOX_RECIPE}, {torch.get_num_threads()} threads")
+    for heading in ("what", "processor time", "times a step at p = ∞", "at most"):
+        table.add_column(heading, justify="left" if heading == "what" else "right")
+    for each in costs:
+        target = "" if each.target is None else f"{each.target:g}"
+        table.add_row(each.what, f"{each.milliseconds:.1f} ms", f"{each.ratio:.2f}", target)
+    return table
+
+
 if __name__ == "__main__":
     given = parse(parser(__doc__))
-    Console().print(terminal(measure(steps=4 if given.quick else 12)))
+    console = Console()
+    console.print(terminal(measure(steps=4 if given.quick else 12)))
+    for each in NETWORKS:
+        console.print(terminal_boxes(each, measure_boxes(each, turns=4 if given.quick else 16)))

@@ -75,6 +75,17 @@ std::tuple<Tensor, Tensor> inf_dist_argmax_op(Tensor x, Tensor w, Ints stride, I
   return inf_forward(x, w, geometry(shape(x), shape(w), stride, padding, dilation, groups), true);
 }
 
+void check_inside(const Geometry& g, const Tensor& where) {
+  const int32_t* code = in<int32_t>(where);
+  std::atomic<bool> inside{true};
+  parallel(g.rows() * g.O, 1 << 16, [&](int64_t begin, int64_t end) {
+    int32_t largest = 0;
+    for (int64_t k = begin; k < end; ++k) largest = std::max(largest, code[k] ^ (code[k] >> 31));  // ~i -> i
+    if (largest >= g.inputs()) inside = false;
+  });
+  STD_TORCH_CHECK(inside, "linfdist: an arg-max lies outside the window");
+}
+
 std::tuple<Tensor, Tensor> inf_dist_backward_op(Tensor grad, Tensor y, Tensor where, Ints x_shape, Ints w_shape,
                                                 Ints stride, Ints padding, Ints dilation, int64_t groups, bool need_x,
                                                 bool need_w) {
@@ -84,17 +95,10 @@ std::tuple<Tensor, Tensor> inf_dist_backward_op(Tensor grad, Tensor y, Tensor wh
   check_shape(where, output_shape(g), ScalarType::Int);
   Tensor dx = zeros(y, need_x ? x_shape : Ints{0}), dw = zeros(y, need_w ? w_shape : Ints{0});
   if (!empty(g) && g.inputs()) {
-    const int32_t* code = in<int32_t>(where);
-    std::atomic<bool> inside{true};
-    parallel(g.rows() * g.O, 1 << 16, [&](int64_t begin, int64_t end) {
-      int32_t largest = 0;
-      for (int64_t k = begin; k < end; ++k) largest = std::max(largest, code[k] ^ (code[k] >> 31));  // ~i -> i
-      if (largest >= g.inputs()) inside = false;
-    });
-    STD_TORCH_CHECK(inside, "linfdist: an arg-max lies outside the window");
+    check_inside(g, where);
     with_floats(y.scalar_type(), [&](auto t) {
       using T = decltype(t);
-      inf_dist_backward<T>(g, in<T>(grad), in<T>(y), code, need_x ? out<T>(dx) : nullptr,
+      inf_dist_backward<T>(g, in<T>(grad), in<T>(y), in<int32_t>(where), need_x ? out<T>(dx) : nullptr,
                            need_w ? out<T>(dw) : nullptr);
     });
   }
@@ -138,7 +142,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> box_forward(const Tensor& lower, cons
   check(lower, 4, lower.scalar_type());
   check_shape(upper, shape(lower), lower.scalar_type());
   check(w, 4, lower.scalar_type());
-  Tensor lo = zeros(lower, output_shape(g)), hi = zeros(lower, output_shape(g));
+  const auto bound = [&] { return g.inputs() ? like(lower, output_shape(g)) : zeros(lower, output_shape(g)); };
+  Tensor lo = bound(), hi = bound();
   const Ints codes = argmax ? output_shape(g) : Ints{0};
   Tensor where_lo = like(lower, codes, ScalarType::Int), where_hi = like(lower, codes, ScalarType::Int);
   if (!g.inputs()) {
@@ -164,6 +169,28 @@ std::tuple<Tensor, Tensor> box_dist_op(Tensor lower, Tensor upper, Tensor w, Int
 std::tuple<Tensor, Tensor, Tensor, Tensor> box_dist_argmax_op(Tensor lower, Tensor upper, Tensor w, Ints stride,
                                                               Ints padding, Ints dilation, int64_t groups) {
   return box_forward(lower, upper, w, geometry(shape(lower), shape(w), stride, padding, dilation, groups), true);
+}
+
+std::tuple<Tensor, Tensor, Tensor> box_dist_backward_op(Tensor grad_lo, Tensor grad_hi, Tensor lo, Tensor hi,
+                                                        Tensor where_lo, Tensor where_hi, Ints x_shape, Ints w_shape,
+                                                        Ints stride, Ints padding, Ints dilation, int64_t groups,
+                                                        bool need_lower, bool need_upper, bool need_w) {
+  const Geometry g = geometry(x_shape, w_shape, stride, padding, dilation, groups);
+  for (const Tensor* t : {&grad_lo, &grad_hi, &lo, &hi}) check_shape(*t, output_shape(g), lo.scalar_type());
+  for (const Tensor* t : {&where_lo, &where_hi}) check_shape(*t, output_shape(g), ScalarType::Int);
+  Tensor dlower = zeros(lo, need_lower ? x_shape : Ints{0}), dupper = zeros(lo, need_upper ? x_shape : Ints{0});
+  Tensor dw = zeros(lo, need_w ? w_shape : Ints{0});
+  if (!empty(g) && g.inputs()) {
+    check_inside(g, where_lo);
+    check_inside(g, where_hi);
+    with_floats(lo.scalar_type(), [&](auto t) {
+      using T = decltype(t);
+      box_dist_backward<T>(g, in<T>(grad_lo), in<T>(grad_hi), in<T>(lo), in<T>(hi), in<int32_t>(where_lo),
+                           in<int32_t>(where_hi), need_lower ? out<T>(dlower) : nullptr,
+                           need_upper ? out<T>(dupper) : nullptr, need_w ? out<T>(dw) : nullptr);
+    });
+  }
+  return {dlower, dupper, dw};
 }
 
 // In place. `rows` neurons; p = 2 is the usual weight decay, p = inf shrinks the largest weight of each neuron alone.
@@ -221,6 +248,9 @@ STABLE_TORCH_LIBRARY(linfdist_native, m) {
         ", bool need_x, bool need_w) -> (Tensor, Tensor)");
   m.def("box_dist(Tensor lower, Tensor upper, Tensor w, " GEOMETRY ") -> (Tensor, Tensor)");
   m.def("box_dist_argmax(Tensor lower, Tensor upper, Tensor w, " GEOMETRY ") -> (Tensor, Tensor, Tensor, Tensor)");
+  m.def("box_dist_backward(Tensor grad_lo, Tensor grad_hi, Tensor lo, Tensor hi, Tensor where_lo, Tensor where_hi, "
+        "int[] x_shape, int[] w_shape, " GEOMETRY
+        ", bool need_lower, bool need_upper, bool need_w) -> (Tensor, Tensor, Tensor)");
   m.def("adam_(Tensor(a!) w, Tensor grad, Tensor(b!) m, Tensor(c!) v, float lr, float beta1, float beta2, float eps, "
         "float decay, float p, int step, int rows) -> ()");
   m.def("sizes(Tensor a) -> Tensor");
@@ -237,6 +267,7 @@ STABLE_TORCH_LIBRARY_IMPL(linfdist_native, CPU, m) {
   m.impl("p_dist_backward", TORCH_BOX(&linfdist::p_dist_backward_op));
   m.impl("box_dist", TORCH_BOX(&linfdist::box_dist_op));
   m.impl("box_dist_argmax", TORCH_BOX(&linfdist::box_dist_argmax_op));
+  m.impl("box_dist_backward", TORCH_BOX(&linfdist::box_dist_backward_op));
   m.impl("adam_", TORCH_BOX(&linfdist::adam_op));
   m.impl("sizes", TORCH_BOX(&linfdist::sizes_op));
 }

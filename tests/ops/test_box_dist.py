@@ -4,6 +4,9 @@ import pytest
 import torch
 
 import linfdist as ld
+from linfdist.ops import operators
+from linfdist.ops.backends import native
+from linfdist.ops.geometry import POINT, Geometry
 
 from . import truth
 
@@ -127,6 +130,42 @@ def test_one_gradient_alone_is_that_of_all(backend, alone):
     torch.autograd.backward(ld.dist_box(*leaves), g)
     for leaf, needed, expected in zip(leaves, need, every, strict=True):
         assert torch.equal(leaf.grad, expected) if needed else leaf.grad is None
+
+
+LAYERS = {  # x, w, geometry
+    "1 row": ((1, 1, 1, 1), (1, 1, 1, 1), POINT),
+    "ragged": ((17, 31, 1, 1), (5, 31, 1, 1), POINT),
+    "several panels and blocks": ((131, 211, 1, 1), (71, 211, 1, 1), POINT),
+    "groups": ((19, 6, 1, 1), (10, 3, 1, 1), Geometry([1, 1], [0, 0], [1, 1], 2)),
+    "padded": ((3, 2, 9, 13), (7, 2, 3, 2), Geometry([2, 1], [1, 2], [1, 3], 1)),
+    "depthwise": ((2, 5, 6, 7), (15, 1, 3, 2), Geometry([1, 2], [2, 1], [1, 1], 5)),
+    "no input": ((3, 0, 1, 1), (5, 0, 1, 1), POINT),
+    "no row": ((0, 7, 1, 1), (5, 7, 1, 1), POINT),
+    "no neuron": ((3, 7, 1, 1), (0, 7, 1, 1), POINT),
+}
+
+
+@pytest.mark.skipif(bool(native.missing()), reason=f"native: {native.missing()}")
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("layer", LAYERS)
+def test_one_kernel_gives_the_bits_of_four_backwards(layer, threads, dtype):
+    """Sums are rounded here, so their order counts; distances of 0, NaN and infinity among them."""
+    torch.set_num_threads(threads)
+    x_shape, w_shape, geometry = LAYERS[layer]
+    lower, w = torch.rand(x_shape, dtype=dtype), torch.rand(w_shape, dtype=dtype)
+    upper = lower + torch.rand_like(lower).round()  # half of the box is a point
+    *bounds, near_where, far_where = native.box_dist_argmax(lower, upper, w, geometry)
+    for bound in bounds:
+        bound.masked_fill_(torch.rand_like(bound) < 0.1, 0.0)
+        bound.masked_fill_(torch.rand_like(bound) < 0.01, torch.nan)
+    grads = [torch.randn_like(bound) for bound in bounds]
+    for grad in grads:
+        grad.masked_fill_(torch.rand_like(grad) < 0.01, torch.inf)
+    tensors = (*grads, *bounds, near_where, far_where, x_shape, w_shape, geometry)
+    for need in ((True, True, True), (False, True, False), (True, False, True), (False, False, True)):
+        parts = operators.box_dist_backward_by_parts(native, *tensors, *need)
+        for actual, expected in zip(native.box_dist_backward(*tensors, *need), parts, strict=True):
+            truth.assert_same_bits(actual, expected)
 
 
 def test_lower_above_upper_is_an_error(backend):

@@ -155,6 +155,7 @@ def test_native_ops_check_what_memory_safety_needs():
     point = ([1, 1], [0, 0], [1, 1], 1)
     x, w = X[..., None, None], W[..., None, None]
     y, where = native.inf_dist_argmax(x, w, point)
+    box = (y, y, y, y, where, where)
     for call in (
         lambda: native.inf_dist(x, w[:, :3], point),
         lambda: native.inf_dist(x, w.double(), point),
@@ -166,6 +167,10 @@ def test_native_ops_check_what_memory_safety_needs():
         lambda: native.box_dist(x, x[:3], w, point),
         lambda: native.inf_dist_backward(y, y, where + 7, x.shape, w.shape, point, True, True),
         lambda: native.inf_dist_backward(y[:3], y, where, x.shape, w.shape, point, True, True),
+        lambda: native.box_dist_backward(*box[:5], where + 7, x.shape, w.shape, point, True, True, True),
+        lambda: native.box_dist_backward(*box[:4], where + 7, where, x.shape, w.shape, point, False, False, True),
+        lambda: native.box_dist_backward(y[:3], *box[1:], x.shape, w.shape, point, True, True, True),
+        lambda: native.box_dist_backward(*box[:3], y.double(), where, where, x.shape, w.shape, point, *[True] * 3),
         lambda: native.p_dist_backward(y, x, w, y[:, :1], 2.0, point, True, True),
     ):
         with pytest.raises(RuntimeError, match="linfdist: "):

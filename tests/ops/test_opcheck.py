@@ -46,6 +46,8 @@ def test_backward_operators(problem):
     y, where = OPS.inf_dist_argmax(x, w, *geometry)
     g = torch.randn_like(y)
     opcheck(OPS.inf_dist_backward.default, (g, y, where, list(x.shape), list(w.shape), *geometry, *need))
+    box = *(torch.randn_like(y) for _ in range(2)), y, y, where, where, list(x.shape), list(w.shape)
+    opcheck(OPS.box_dist_backward.default, (*box, *geometry, need[0], need[1], need[1]))
     opcheck(OPS.p_dist_backward.default, (g, x, w, y, POWER, *geometry, *need))
 
 
@@ -59,5 +61,5 @@ def test_operators_of_training(dtype):
 
 def test_every_operator_is_examined_here():
     names = [name for name in torch._C._dispatch_get_all_op_names() if name.startswith("linfdist::")]
-    others = {"inf_dist_backward", "p_dist_backward", "margin_reach", "margin_reach_gradients"}
+    others = {"inf_dist_backward", "p_dist_backward", "box_dist_backward", "margin_reach", "margin_reach_gradients"}
     assert {name.split("::")[1].split(".")[0] for name in names} == {*FORWARD, *others}

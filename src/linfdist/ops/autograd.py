@@ -137,6 +137,14 @@ class PDistGradient(_Gradient):
         return operators.p_dist_backward(grad, x, w, y, p, geometry, need_x, need_w)
 
 
+class BoxDistGradient(_Gradient):
+    """(d_lower, d_upper, dw) of both bounds."""
+
+    @staticmethod
+    def forward(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
+        return operators.box_dist_backward(*args)
+
+
 class BoxDist(Function):
     """Both bounds and where each is attained."""
 
@@ -155,26 +163,35 @@ class BoxDist(Function):
 
     @staticmethod
     def backward(ctx: Any, grad_near: Tensor, grad_far: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        nearest, farthest, near_where, far_where = ctx.saved_tensors
-        need_lower, need_upper, need_w = ctx.needs_input_grad[:3]
-
-        def through(bound: Tensor, grad: Tensor, where: Tensor, keep: Tensor, need_x: bool) -> tuple[Tensor, Tensor]:
-            """Return the gradient of one result where it passes through one bound (`keep`), else 0."""
-            return InfDistGradient.apply(
-                grad.where(keep, 0.0), bound, where, ctx.x_shape, ctx.w_shape, ctx.geometry, need_x, need_w
-            )
-
-        # `x - w` attains the smaller result at the lower bound and the larger one at the upper; `w - x` the reverse.
-        near_lower, w1 = through(nearest, grad_near, near_where, near_where >= 0, need_lower)
-        near_upper, w2 = through(nearest, grad_near, near_where, near_where < 0, need_upper)
-        far_upper, w3 = through(farthest, grad_far, far_where, far_where >= 0, need_upper)
-        far_lower, w4 = through(farthest, grad_far, far_where, far_where < 0, need_lower)
-        return (
-            near_lower + far_lower if need_lower else None,
-            near_upper + far_upper if need_upper else None,
-            (w1 + w2) + (w3 + w4) if need_w else None,
-            None,
+        need = ctx.needs_input_grad[:3]
+        gradients = BoxDistGradient.apply(
+            grad_near, grad_far, *ctx.saved_tensors, ctx.x_shape, ctx.w_shape, ctx.geometry, *need
         )
+        return *(gradient if needed else None for gradient, needed in zip(gradients, need, strict=True)), None
+
+
+class PlainBoxDist(Function):
+    """The same where autograd alone is at work, see `PlainDist`: bounds and w may be images, or (B, I) and (O, I)."""
+
+    @staticmethod
+    def forward(ctx: Any, lower: Tensor, upper: Tensor, w: Tensor, geometry: Geometry) -> tuple[Tensor, Tensor]:
+        images = as_images(lower), as_images(upper), as_images(w)
+        nearest, farthest, *places = operators.box_dist_argmax(*images, geometry)
+        near, far = _like(lower, nearest), _like(lower, farthest)
+        ctx.geometry, ctx.shapes = geometry, (images[0].shape, images[2].shape)
+        ctx.save_for_backward(near, far, *places)
+        return near, far
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        near, far, *places = ctx.saved_tensors
+        need = ctx.needs_input_grad[:3]
+        gradient = BoxDistGradient.apply if torch.is_grad_enabled() else BoxDistGradient.forward
+        outputs = (as_images(tensor) for tensor in (*grads, near, far))
+        gradients = gradient(*outputs, *places, *ctx.shapes, ctx.geometry, *need)
+        if near.dim() == 2:
+            gradients = tuple(each.flatten(1) if needed else each for each, needed in zip(gradients, need, strict=True))
+        return *(each if needed else None for each, needed in zip(gradients, need, strict=True)), None
 
 
 # The bare operators, as an exported program calls them, have the same gradients.
@@ -183,3 +200,4 @@ operators.register_gradient("p_dist", PDist)
 operators.register_gradient("box_dist_argmax", BoxDist)
 torch.library.register_autograd("linfdist::inf_dist_backward", _Gradient.backward)
 torch.library.register_autograd("linfdist::p_dist_backward", _Gradient.backward)
+torch.library.register_autograd("linfdist::box_dist_backward", _Gradient.backward)

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from . import operators
-from .autograd import BoxDist, InfDist, PDist, PlainDist
+from .autograd import BoxDist, InfDist, PDist, PlainBoxDist, PlainDist
 from .geometry import POINT, Geometry, IntOrPair, check_fit, make_geometry
 
 
@@ -93,6 +93,8 @@ def dist_box(lower: Tensor, upper: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
             f"got {tuple(lower.shape)}, {tuple(upper.shape)} and {tuple(w.shape)}"
         )
     _check_order(lower, upper)
+    if lower.dim() == 2 and operators.is_plain(lower, upper, w):
+        return _plain_dist_box(lower, upper, w, POINT)
     bounds = _dist_box(_rows_of(lower), _rows_of(upper), w[:, :, None, None], POINT)
     shape = (*lower.shape[:-1], w.shape[0])
     return bounds[0].reshape(shape), bounds[1].reshape(shape)
@@ -123,7 +125,8 @@ def dist_box_conv2d(
     low, high = (lower[None], upper[None]) if single else (lower, upper)
     check_fit(low, w, geometry)
     _check_order(lower, upper)
-    nearest, farthest = _dist_box(low, high, w, geometry)
+    bounds = _plain_dist_box if operators.is_plain(low, high, w) else _dist_box
+    nearest, farthest = bounds(low, high, w, geometry)
     return (nearest[0], farthest[0]) if single else (nearest, farthest)
 
 
@@ -160,6 +163,14 @@ def _dist_box(lower: Tensor, upper: Tensor, w: Tensor, geometry: Geometry) -> tu
         nearest, farthest, _, _ = BoxDist.apply(lower, upper, w, geometry)
         return nearest, farthest
     return operators.box_dist(lower, upper, w, geometry)
+
+
+def _plain_dist_box(lower: Tensor, upper: Tensor, w: Tensor, geometry: Geometry) -> tuple[Tensor, Tensor]:
+    if torch.is_grad_enabled() and (lower.requires_grad or upper.requires_grad or w.requires_grad):
+        return PlainBoxDist.apply(lower, upper, w, geometry)
+    tensors = (operators.as_images(tensor) for tensor in (lower, upper, w))
+    near, far = operators.box_dist(*tensors, geometry)
+    return (near, far) if lower.dim() == 4 else (near.view(near.shape[:2]), far.view(far.shape[:2]))
 
 
 def _check_order(lower: Tensor, upper: Tensor) -> None:

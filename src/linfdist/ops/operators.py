@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import Function, forward_ad
 
-from .backends import pick_backend
+from .backends import Backend, native_for, pick_backend
 from .geometry import Geometry, Ints, output_size
 
 GEOMETRY = "int[] stride, int[] padding, int[] dilation, int groups"
@@ -151,6 +151,44 @@ def box_dist_argmax(
     return pick_backend(lower, w).box_dist_argmax(lower.contiguous(), upper.contiguous(), w.contiguous(), geometry)
 
 
+@operator(
+    "Tensor grad_near, Tensor grad_far, Tensor nearest, Tensor farthest, Tensor near_where, Tensor far_where, "
+    f"SymInt[] x_shape, SymInt[] w_shape, {GEOMETRY}, bool need_lower, bool need_upper, bool need_w",
+    "(Tensor, Tensor, Tensor)",
+)
+def box_dist_backward(
+    grad_near: Tensor, grad_far: Tensor, nearest: Tensor, farthest: Tensor, near_where: Tensor, far_where: Tensor,
+    *rest: Any,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """(d_lower, d_upper, dw); an unneeded one is empty."""
+    tensors = [t.contiguous() for t in (grad_near, grad_far, nearest, farthest, near_where, far_where)]
+    native = native_for(nearest, "box_dist_backward")
+    if native:
+        return native.box_dist_backward(*tensors, *rest)
+    return box_dist_backward_by_parts(pick_backend(grad_near, nearest), *tensors, *rest)
+
+
+def box_dist_backward_by_parts(
+    backend: Backend, grad_near: Tensor, grad_far: Tensor, nearest: Tensor, farthest: Tensor, near_where: Tensor,
+    far_where: Tensor, x_shape: Ints, w_shape: Ints, geometry: Geometry, need_lower: bool, need_upper: bool,
+    need_w: bool,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """`box_dist_backward` of a backend that has no kernel for it."""
+
+    def through(bound: Tensor, grad: Tensor, where: Tensor, keep: Tensor, need_x: bool) -> tuple[Tensor, Tensor]:
+        """Return the gradient of one result where it passes through one bound (`keep`), else 0."""
+        return backend.inf_dist_backward(
+            grad.where(keep, 0.0), bound, where, x_shape, w_shape, geometry, need_x, need_w
+        )
+
+    # `x - w` attains the smaller result at the lower bound and the larger one at the upper; `w - x` the reverse.
+    near_lower, w1 = through(nearest, grad_near, near_where, near_where >= 0, need_lower)
+    near_upper, w2 = through(nearest, grad_near, near_where, near_where < 0, need_upper)
+    far_upper, w3 = through(farthest, grad_far, far_where, far_where >= 0, need_upper)
+    far_lower, w4 = through(farthest, grad_far, far_where, far_where < 0, need_lower)
+    return near_lower + far_lower, near_upper + far_upper, (w1 + w2) + (w3 + w4)
+
+
 def _power_of(p: Tensor | float) -> float:
     value = float(p)
     if not value >= 1:
@@ -180,6 +218,13 @@ def _(
     grad: Tensor, y: Tensor, where: Tensor, x_shape: Ints, w_shape: Ints, _: Geometry, need_x: bool, need_w: bool
 ) -> tuple[Tensor, Tensor]:
     return grad.new_empty(x_shape if need_x else 0), grad.new_empty(w_shape if need_w else 0)
+
+
+@fake("box_dist_backward")
+def _(grad_near: Tensor, *rest: Any) -> tuple[Tensor, ...]:
+    *_, x_shape, w_shape, _, need_lower, need_upper, need_w = rest
+    needed = (x_shape if need_lower else 0, x_shape if need_upper else 0, w_shape if need_w else 0)
+    return tuple(grad_near.new_empty(shape) for shape in needed)
 
 
 @fake("p_dist")
@@ -275,24 +320,27 @@ def _forward_rule(operator: Callable[..., Any], images: int) -> Callable[..., An
     return rule
 
 
-def _split_gradients(dx: Tensor, dw: Tensor, size: int, need_x: bool, need_w: bool) -> Any:
-    gradients = (
-        dx.unflatten(1, (size, dx.shape[1] // size)) if need_x else dx,
-        dw.unflatten(0, (size, dw.shape[0] // size)) if need_w else dw,
-    )
-    return gradients, (1 if need_x else None, 0 if need_w else None)
+def _split_gradients(gradients: Sequence[Tensor], size: int, need: Sequence[bool]) -> Any:
+    """Split the gradients of images by their channels, and the last one, that of w, by its neurons."""
+    dims = [1] * (len(gradients) - 1) + [0]
+    split = [
+        gradient.unflatten(dim, (size, gradient.shape[dim] // size)) if needed else gradient
+        for gradient, dim, needed in zip(gradients, dims, need, strict=True)
+    ]
+    return tuple(split), tuple(dim if needed else None for dim, needed in zip(dims, need, strict=True))
 
 
-def _inf_backward_rule(
-    info: Any, in_dims: Sequence[int | None], grad: Tensor, y: Tensor, where: Tensor, x_shape: Ints,
-    w_shape: Ints, geometry: Geometry, need_x: bool, need_w: bool,
-) -> Any:  # fmt: skip
-    size = info.batch_size
-    outputs = [_into_channels(t, dim, size) for t, dim in zip((grad, y, where), in_dims[:3], strict=True)]
-    (n, channels, *image), (neurons, *kernel) = x_shape, w_shape
-    x_shape, w_shape = [n, size * channels, *image], [size * neurons, *kernel]
-    dx, dw = inf_dist_backward(*outputs, x_shape, w_shape, _in_groups(geometry, size), need_x, need_w)
-    return _split_gradients(dx, dw, size, need_x, need_w)
+def _inf_backward_rule(operator: Callable[..., Any], outputs: int) -> Callable[..., Any]:
+    """Make the rule for a backward of p = inf, which takes `outputs` tensors of the shape of an output."""
+
+    def rule(info: Any, in_dims: Sequence[int | None], *args: Any) -> Any:
+        size = info.batch_size
+        tensors = [_into_channels(t, dim, size) for t, dim in zip(args[:outputs], in_dims[:outputs], strict=True)]
+        (n, channels, *image), (neurons, *kernel), geometry, *need = args[outputs:]
+        shapes = [n, size * channels, *image], [size * neurons, *kernel]
+        return _split_gradients(operator(*tensors, *shapes, _in_groups(geometry, size), *need), size, need)
+
+    return rule
 
 
 def _p_backward_rule(
@@ -306,7 +354,7 @@ def _p_backward_rule(
         _into_channels(grad, grad_dim, size), _into_channels(x, x_dim, size), _into_kernels(w, w_dim, size),
         _into_channels(y, y_dim, size), p, _in_groups(geometry, size), need_x, need_w,
     )  # fmt: skip
-    return _split_gradients(dx, dw, size, need_x, need_w)
+    return _split_gradients((dx, dw), size, (need_x, need_w))
 
 
 def _register(name: str, rule: Callable[..., Any]) -> None:
@@ -319,5 +367,6 @@ _register("inf_dist_argmax", _forward_rule(inf_dist_argmax, images=1))
 _register("p_dist", _forward_rule(p_dist, images=1))
 _register("box_dist", _forward_rule(box_dist, images=2))
 _register("box_dist_argmax", _forward_rule(box_dist_argmax, images=2))
-_register("inf_dist_backward", _inf_backward_rule)
+_register("inf_dist_backward", _inf_backward_rule(inf_dist_backward, outputs=3))
+_register("box_dist_backward", _inf_backward_rule(box_dist_backward, outputs=6))
 _register("p_dist_backward", _p_backward_rule)

@@ -151,6 +151,11 @@ def box_dist_argmax(lower: Tensor, upper: Tensor, w: Tensor, geometry: Geometry)
     return _operator("box_dist_argmax")(lower, upper, w, *geometry)
 
 
+def box_dist_backward(*args: Any) -> Any:
+    *tensors, geometry, need_lower, need_upper, need_w = args
+    return _operator("box_dist_backward")(*tensors, *geometry, need_lower, need_upper, need_w)
+
+
 def _function(name: str) -> Callable[..., Any]:
     """Wrap the operator of that name, which is looked up at the first call."""
     return lambda *args: _operator(name)(*args)
