@@ -189,9 +189,9 @@ class PlainBoxDist(Function):
         gradient = BoxDistGradient.apply if torch.is_grad_enabled() else BoxDistGradient.forward
         outputs = (as_images(tensor) for tensor in (*grads, near, far))
         gradients = gradient(*outputs, *places, *ctx.shapes, ctx.geometry, *need)
-        if near.dim() == 2:
-            gradients = tuple(each.flatten(1) if needed else each for each, needed in zip(gradients, need, strict=True))
-        return *(each if needed else None for each, needed in zip(gradients, need, strict=True)), None
+        rows = near.dim() == 2
+        wanted = zip(gradients, need, strict=True)
+        return *((each.flatten(1) if rows else each) if needed else None for each, needed in wanted), None
 
 
 # The bare operators, as an exported program calls them, have the same gradients.

@@ -161,7 +161,7 @@ def box_dist_backward(
     *rest: Any,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """(d_lower, d_upper, dw); an unneeded one is empty."""
-    tensors = [t.contiguous() for t in (grad_near, grad_far, nearest, farthest, near_where, far_where)]
+    tensors: list[Any] = [t.contiguous() for t in (grad_near, grad_far, nearest, farthest, near_where, far_where)]
     native = native_for(nearest, "box_dist_backward")
     if native:
         return native.box_dist_backward(*tensors, *rest)
