@@ -15,17 +15,19 @@ import torch
 from torch import Tensor
 
 import linfdist as ld
+from linfdist import nn
 from linfdist.attacks import attack
 from linfdist.baselines import ReLUNet
 from linfdist.exact import FrozenNet, as_floats, freeze
 from linfdist.export import to_onnx
 from linfdist.files import save_tensors
-from linfdist.models import ConvDistNetMLP, DistNet, DistNetMLP, Mean, PixelNet
+from linfdist.models import ConvDistNetMLP, DistNet, DistNetMLP, Mean, PixelNet, as_network, load, save
 from linfdist.ops.adam import adam_step
 from linfdist.training.losses import hinge_loss
 
 KINDS = (
     *("plain", "per class", "pool", "clip", "head", "convolution", "mean", "mean of heads", "ReLU", "ONNX"),
+    *("mirror pairs", "own layers", "own layers from a file"),
     *("exact", "exact per class", "exact pool", "exact clip", "exact head"),
 )
 LINEAR = ("crown-ibp", "crown", "fast-lin", "zonotope")  # methods for ReLU networks
@@ -83,7 +85,10 @@ def make_case(seed: int) -> Case:
         "views": draw.choice([("same",), ("same", "mirror")]) if kind.startswith("mean") else None,
         "pool": draw.choice([[1], [1, 2], [2]]) if "pool" in kind else [],
         "clip": draw.choice([[0.0, 0.5], [0.25, 0.75], [0.4, 0.41], [0.1, 1.0]]) if "clip" in kind else None,
+        "mirror_pairs": kind in ("mirror pairs", "ONNX") and draw.random() < 0.8,
     }
+    if "own layers" in kind:
+        about["layers"] = _own(draw)
     if kind == "ONNX":  # means, which a runtime may take in another order, and clips
         about |= {"pool": draw.choice([[], [1, 2]]), "clip": draw.choice([None, [0.2, 0.9]])}
         about["per_class"] = draw.choice([1, 3])
@@ -148,12 +153,15 @@ def _float_network(about: dict[str, Any]) -> PixelNet:
         network = ReLUNet(shape, about["classes"], mean, about["std"], hidden=hidden)
     elif "head" in kind:
         network = DistNetMLP(shape, about["classes"], width, depth, mean, about["std"], head=8)
+    elif "own layers" in kind:
+        network = _own_network(about)
     elif kind == "convolution":
         network = ConvDistNetMLP(shape, about["classes"], 3, 4, mean, about["std"], head=8)
     else:
         network = DistNet(
             shape, about["classes"], width, depth, mean, about["std"], mean_shift=about["mean_shift"],
             per_class=about.get("per_class", 3 if "per class" in kind else 1), pool=about["pool"], clip=about["clip"],
+            mirror_pairs=about["mirror_pairs"],
         )  # fmt: skip
     with torch.no_grad():
         for name, tensor in network.state_dict().items():
@@ -163,7 +171,60 @@ def _float_network(about: dict[str, Any]) -> PixelNet:
                 tensor.copy_(torch.randn_like(tensor) * min(about["size"], 1e30))
     if about["steps"]:
         _train(network, about)
+    if kind == "own layers from a file":
+        with tempfile.TemporaryDirectory() as folder:
+            save(network.eval(), Path(folder) / "model.safetensors")
+            loaded = load(Path(folder) / "model.safetensors")
+        assert isinstance(loaded, PixelNet)
+        network = loaded
     return network.eval().double() if about["double"] else network.eval()
+
+
+def _own(draw: random.Random) -> dict[str, Any]:
+    """Choose layers in an order of one's own: what comes before the vector, in it, and the readout."""
+    before = draw.sample(["mirror pairs", "clip", "mirror", "shift", "convolution"], draw.randrange(4))
+    vector = draw.choices(["dist", "dist with bias", "shift of means", "ReLU"], k=draw.randrange(5))
+    return {"before": before, "pool": draw.choice([None, None, [1], [1, 2]]), "vector": vector,
+            "readout": draw.choice(["nearest", "three neurons", "head", "logits"]),
+            "normalised": draw.choice(["first", "last", "never"])}  # fmt: skip
+
+
+def _own_network(about: dict[str, Any]) -> PixelNet:
+    """Put layers into a plain Sequential of torch, and make a network of it."""
+    (channels, height, width), chosen = about["shape"], about["layers"]
+    own: list[torch.nn.Module] = []
+    for name in chosen["before"]:
+        if name == "mirror pairs":
+            own.append(nn.MirrorPairs())
+        elif name == "clip":
+            own.append(nn.Clip(0.2, 0.9))
+        elif name == "mirror" or min(height, width) == 1:
+            own.append(nn.View("mirror"))
+        elif name == "shift":
+            own.append(nn.View("shift:1,-1"))
+        else:
+            own.append(nn.DistConv2d(channels, channels, 3, padding=1, bias=True))
+    if chosen["normalised"] != "never":
+        place = 0 if chosen["normalised"] == "first" else len(own)
+        own.insert(place, nn.Normalize([0.3] * channels, about["std"]))
+    sizes = [k for k in chosen["pool"] or [] if k <= min(height, width)]
+    own.append(nn.MeanPool(sizes) if sizes else torch.nn.Flatten())
+    features = sum(channels * (height // k) * (width // k) for k in sizes or [1])
+    for name in chosen["vector"]:
+        if name.startswith("dist"):
+            own.append(nn.DistLinear(features, about["width"], bias=name != "dist"))
+            features = about["width"]
+        else:
+            own.append(nn.MeanShift(features) if name == "shift of means" else torch.nn.ReLU())
+    if chosen["readout"] == "head":
+        own.append(nn.Head(features, 8, about["classes"]))
+    elif chosen["readout"] == "logits":
+        own.append(nn.DistLinear(features, about["classes"], bias=True))
+    else:
+        own.append(nn.NearestClass(features, about["classes"], 3 if chosen["readout"] == "three neurons" else 1))
+    network = as_network(torch.nn.Sequential(*own), about["shape"])
+    assert isinstance(network, PixelNet)
+    return network
 
 
 def _train(network: PixelNet, about: dict[str, Any]) -> None:

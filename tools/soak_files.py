@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from linfdist import data, models, recipes
+from linfdist import data, models, nn, recipes
 from linfdist.errors import LinfdistError
 from linfdist.exact import certificates, freeze, load, save, twin, verify
 from linfdist.exact.certificate import read_certificate
@@ -146,6 +146,11 @@ def kinds(base: Path) -> dict[str, tuple[Path, Reader]]:
     members = [DistNetMLP((1, 4, 4), 3, 5, 2, [0.3], 0.31, head=4) for _ in range(2)]
     models.save(plain, base / "network.safetensors", {"recipe": {"name": "mine", "list": [1, [2, {"a": None}]]}})
     models.save(plain, base / "compact.safetensors", compact=True)
+    own = nn.Stack(
+        nn.Clip(0.1, 0.9), nn.Normalize([0.3], 0.31), nn.MirrorPairs(), nn.DistConv2d(1, 2, 3, padding=1),
+        nn.MeanPool([1, 2]), nn.DistLinear(40, 5, bias=True), nn.MeanShift(5),
+    )  # fmt: skip
+    models.save(models.Composed(own, nn.NearestClass(5, 3, 2), (1, 4, 4)).eval(), base / "own.safetensors")
     models.save(Mean(members, views=("same", "mirror")).eval(), base / "mean.safetensors")
     exact = freeze(plain)
     save(exact, base / "exact.safetensors")
@@ -178,6 +183,7 @@ def kinds(base: Path) -> dict[str, tuple[Path, Reader]]:
     files: dict[str, tuple[Path, Reader]] = {
         "network": (base / "network.safetensors", models.load),
         "compact network": (base / "compact.safetensors", models.load),
+        "network of own layers": (base / "own.safetensors", models.load),
         "mean of networks": (base / "mean.safetensors", models.load),
         "exact network": (base / "exact.safetensors", load),
         "exact network, by the verifier": (base / "exact.safetensors", twin.read),
