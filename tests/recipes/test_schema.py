@@ -170,6 +170,9 @@ def test_the_loss_can_be_exchanged_as_a_whole():
         ("width=abc", "width = 'abc': must be a whole number (neurons"),
         ("width=0", "width = '0': must be at least 1 (neurons"),
         ("width=10.5", "width = '10.5': must be a whole number"),
+        ("width=3000000000", "width = '3000000000': must be at most 2,147,483,647 (neurons"),
+        ("depth=1001", "depth = '1001': must be at most 1,000 (number"),
+        (f"pad={10**400}", "pad = '1000000"),
         ("beta1=1", "beta1 = '1': must be less than 1"),
         ("scale_start=1e39", "scale_start = '1e39': must be at most 1000"),
         ("hinge_mean_weight=2", "hinge_mean_weight = '2': must be at most 1"),
@@ -206,6 +209,16 @@ def test_all_problems_are_told_at_once():
         override(load("mnist"), ["width=0", "lr=-1"])
     assert "width = '0'" in str(caught.value)
     assert "lr = '-1'" in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["width", "pad", "pool", "clip", "epochs", "data", "flip", "seed"])
+@pytest.mark.parametrize("value", [10**400, {"a": 1}, "x" * 5000, [[]]], ids=["huge", "mapping", "text", "list"])
+def test_no_value_leads_to_another_error_or_to_a_message_without_end(key, value):
+    with pytest.raises(RecipeError) as caught:
+        load("digits-quick").override({key: value})
+    assert f"{key} = " in str(caught.value) or f"{key}: " in str(caught.value)
+    assert "Input should" not in str(caught.value)
+    assert len(str(caught.value)) < 400
 
 
 def test_epochs_and_a_phase_contradict_each_other():

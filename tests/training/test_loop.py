@@ -81,6 +81,8 @@ def test_held_out_images_are_not_trained_on(digits, tmp_path):
     assert (last["certified"], last["seen_certified"]) == (300, 1000)
     with pytest.raises(ValueError, match="larger than the 47 training images"):
         train(tiny(holdout=1300), tmp_path / "none", data_dir=digits)
+    with pytest.raises(ValueError, match="holdout = 1347: must be less than the 1347 training images"):
+        train(tiny(holdout=1347), tmp_path / "none", data_dir=digits)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -6,11 +6,18 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from ..errors import LinfdistError, closest
+from ..files import excerpt
 
 if TYPE_CHECKING:  # completion does without pydantic
     from pydantic import BaseModel, ValidationError
 
-_KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "string": "text in quotes"}
+_KINDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "string": "text in quotes",
+    "list": "a list",
+}
 _LIMITS = {
     "greater_than": ("more than", "gt"),
     "greater_than_equal": ("at least", "ge"),
@@ -51,8 +58,8 @@ def _explain(problem: Mapping[str, Any], schema: type[BaseModel]) -> str:
     if kind == "missing":
         return f"{key}: is missing ({field.description})"
     if kind == "value_error":
-        return message if message.startswith(key) else f"{key} = {value!r}: {message}"
-    return f"{key} = {value!r}: must be {_allowed(kind, problem, field.annotation)} ({field.description})"
+        return message if message.startswith(key) else f"{key} = {excerpt(value)}: {message}"
+    return f"{key} = {excerpt(value)}: must be {_allowed(kind, problem, field.annotation)} ({field.description})"
 
 
 def _allowed(kind: str, problem: Mapping[str, Any], annotation: Any) -> str:
@@ -61,10 +68,14 @@ def _allowed(kind: str, problem: Mapping[str, Any], annotation: Any) -> str:
         return f"one of {', '.join(choices)}{closest(str(problem['input']), choices)}"
     if kind in _LIMITS:
         word, limit = _LIMITS[kind]
-        return f"{word} {problem['ctx'][limit]:g}"
+        return f"{word} {_plain(problem['ctx'][limit])}"
     if kind == "finite_number":
         return "finite"
     return _KINDS.get(kind.split("_")[0], str(problem["msg"]))
+
+
+def _plain(limit: float) -> str:
+    return f"{limit:,}" if isinstance(limit, int) else f"{limit:g}"
 
 
 def _choices(annotation: Any) -> list[str]:

@@ -4,11 +4,11 @@ To add a loss, declare it in `DECLARED`, give its keys a field in `Recipe`, and 
 `linfdist.training.losses`.
 """
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import (
@@ -25,6 +25,7 @@ from pydantic import (
 from ..data import NAMES, info
 from ..eps import in_words, parse_eps
 from ..errors import closest
+from ..files import excerpt
 from .problems import RecipeError, explain, unknown_key
 
 MARGINS = ("threshold", "eps_train", "box_threshold")  # text, which may be a multiple of eps
@@ -95,7 +96,7 @@ KEYS = tuple(dict.fromkeys(key for loss in DECLARED.values() for key in loss.key
 
 def _data(text: str) -> str:
     if text not in NAMES and not ("/" in text or "\\" in text or text.startswith((".", "~"))):
-        if Path(text).is_dir():
+        if os.path.isdir(text):  # a name that is too long for the system is none, without an error
             return f"./{text}"  # written so that it is a folder wherever the recipe is read again
         raise ValueError(f"must be one of {', '.join(NAMES)}, or a folder such as ./images{closest(text, NAMES)}")
     return text
@@ -165,7 +166,9 @@ def _ends(ends: list[float]) -> list[float]:
 
 
 Radius = Annotated[str, AfterValidator(_radius)]
-Whole = Annotated[int, Field(ge=1)]
+MOST = 2**31 - 1  # of whole numbers: beyond every image, network and data set
+MOST_LAYERS = 1000
+Whole = Annotated[int, Field(ge=1, le=MOST)]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -188,7 +191,7 @@ class Recipe(BaseModel):
         None, description="side of the squares that the images of a folder are cut and resized to; none: as they are"
     )
     eps: Radius = Field(description='exact radius to certify, such as "0.3" or "8/255"')
-    holdout: int = Field(0, ge=0, description="training images held out for making choices")
+    holdout: int = Field(0, ge=0, le=MOST, description="training images held out for making choices")
 
     model: Annotated[str, _one_of(ENDINGS)] = Field(
         description="plain net, net with an MLP head (Table 5), convolutional net with an MLP head (Table 8)"
@@ -196,7 +199,7 @@ class Recipe(BaseModel):
     width: Whole = Field(
         description="neurons in each hidden dist layer; convolutional net: channels of the first layer"
     )
-    depth: Whole = Field(description="number of dist layers; a head's two layers are not counted")
+    depth: int = Field(ge=1, le=MOST_LAYERS, description="number of dist layers; a head's two layers are not counted")
     clip: Annotated[list[Share], BeforeValidator(_listed), AfterValidator(_ends)] | None = Field(
         None, description="pixels from the first number to the second are stretched to [0, 1], the rest is cut off"
     )
@@ -221,7 +224,7 @@ class Recipe(BaseModel):
         description="network to start from (zoo name, run or file), grown if it is smaller; none: fresh weights",
     )
 
-    pad: int = Field(0, ge=0, description="pixels of padding before the random crops of training")
+    pad: int = Field(0, ge=0, le=MOST, description="pixels of padding before the random crops of training")
     pad_mode: Literal["zero", "edge"] = Field("zero", description="what the padding holds")
     pad_share: Share = Field(1.0, description="share of the images with a random crop; the others keep their place")
     flip: bool = Field(False, description="random horizontal flips in training")
@@ -385,7 +388,7 @@ class Recipe(BaseModel):
         for key in self._foreign_keys():
             if type(self).model_fields[key].default is None and (value := getattr(self, key)) is not None:
                 problems.append(
-                    f"{key} = {value!r}: does not go with loss = {self.loss!r}; leave it out, or {key}=none"
+                    f"{key} = {excerpt(value)}: does not go with loss = {self.loss!r}; leave it out, or {key}=none"
                 )
         if loss.ending != ending:
             allowed = " or ".join(name for name, each in DECLARED.items() if each.ending == ending)
@@ -445,7 +448,7 @@ def build(values: Mapping[str, object], where: str = "", *, given: Mapping[str, 
         raise RecipeError(explain(error, Recipe), where) from None
     unused = recipe.unused_keys()
     problems = [
-        f"{key} = {value!r}: has no effect here, because {unused[key]}"
+        f"{key} = {excerpt(value)}: has no effect here, because {unused[key]}"
         for key, value in given.items()
         if key in unused and value is not None  # none removes what may have been there
     ]
@@ -484,10 +487,10 @@ def _none(key: str, value: object) -> object:
 def rescaled(recipe: Recipe, epochs: object, where: str = "") -> dict[str, float]:
     """Return the numbers of epochs of all phases in the recipe's proportions, with this sum."""
     names = ", ".join(PHASES)
-    problem = RecipeError([f"epochs = {epochs!r}: must be a number more than 0 (the sum of {names})"], where)
+    problem = RecipeError([f"epochs = {excerpt(epochs)}: must be a number more than 0 (the sum of {names})"], where)
     try:
         total = float(epochs) if isinstance(epochs, str | int | float) else 0.0
-    except ValueError:
+    except (ValueError, OverflowError):
         raise problem from None
     if not 0 < total < float("inf"):
         raise problem

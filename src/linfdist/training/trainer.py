@@ -72,6 +72,8 @@ class Trainer:
         recipe.check_images(*info.shape[1:])
         self.recipe, self.workers = recipe, workers or Workers()
         images, labels = dataset.images, dataset.labels
+        if recipe.holdout >= len(images):
+            raise ValueError(f"holdout = {recipe.holdout}: must be less than the {len(images)} training images")
         kept, held = torch.ones(len(images), dtype=torch.bool), spread_out(recipe.holdout, len(images))
         kept[held] = False
         (taken,) = kept.nonzero(as_tuple=True)  # not the images themselves: they stay in the file they are mapped from
