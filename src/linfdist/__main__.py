@@ -1,6 +1,6 @@
 """`python -m linfdist` is the `linfdist` command."""
 
-from linfdist.cli import app
+from linfdist.cli import main
 
 if __name__ == "__main__":
-    app(prog_name="linfdist")
+    main()

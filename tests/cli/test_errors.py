@@ -196,3 +196,18 @@ def test_what_no_launcher_sets(monkeypatch, tmp_path, variable, text):
         return
     said = run("train", "digits-quick", "--out", tmp_path / "run", "--set", "epochs=0.1", "--set", "width=5")
     assert said == f"error: {variable}={text[:40]!r}: must be a whole number, as torchrun sets it; unset it"
+
+
+def test_ctrl_c_among_the_imports_leaves_without_a_traceback():
+    code = """
+import sys
+from linfdist.cli import main
+class Stop:
+    def find_spec(self, name, *_):
+        if name == "typer":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Stop())
+main()
+"""
+    stopped = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (stopped.returncode, stopped.stderr) == (130, "")

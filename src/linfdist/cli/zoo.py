@@ -53,8 +53,8 @@ def list_(
         paper = paper_certified(each.data, each.eps, each.recipe["model"])
         size = ((folder or FILES) / f"{each.name}.safetensors").stat().st_size
         table.add_row(
-            f"[bold]{each.name}[/]", each.data, each.eps, nearest(each.clean, 2), down(written(each.certified), 2),
-            "–" if paper is None else str(paper), f"{size / 1e6:.1f}",
+            f"[bold]{each.name}[/]", cell(each.data), cell(each.eps), nearest(each.clean, 2),
+            down(written(each.certified), 2), "–" if paper is None else str(paper), f"{size / 1e6:.1f}",
         )  # fmt: skip
     if table.row_count:
         console().print(table)
@@ -86,12 +86,15 @@ def show(
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for key, value in _lines(each).items():
-        table.add_row(f"[bold]{key}[/]", cell(value))
+        table.add_row(f"[bold]{key}[/]", "\n".join(map(cell, [value] if isinstance(value, str) else value)))
     console().print(table)
 
 
-def _lines(each: "Card") -> dict[str, str]:
-    """List what a card says. What is proved is never rounded up, what survives attacks never down."""
+def _lines(each: "Card") -> dict[str, str | list[str]]:
+    """Collect what a card says, lists with a line for each.
+
+    What is proved is never rounded up, what survives attacks never down.
+    """
     recipe = each.recipe
     return {
         "name": each.name,
@@ -106,7 +109,7 @@ def _lines(each: "Card") -> dict[str, str]:
         "network": f"{recipe['model']}, depth {recipe['depth']}, width {recipe['width']}{each.mean_in_words}",
         "parameters": f"{each.parameters:,}",
         "recipe": f"{recipe['name']}: {recipe['source'].split('; changed')[0]}",
-        "again": "\n".join([*each.before, _again(recipe)]),
+        "again": [*each.before, _again(recipe)],
         "training": f"{each.hours:g} hours, seed {', '.join(map(str, each.seeds))}; {each.machine}; {each.date}",
         "sha256": each.sha256,
     }

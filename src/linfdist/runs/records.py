@@ -28,7 +28,10 @@ class Record(BaseModel):
         try:
             return cls.model_validate_json(text)
         except ValidationError as error:
-            problems = (f"{'.'.join(map(str, each['loc'])) or what}: {each['msg']}" for each in error.errors())
+            problems = (
+                f"{'.'.join(map(str, each['loc'])) or what}: {each['msg'].removeprefix('Value error, ')}"
+                for each in error.errors()
+            )
             raise ValueError(f"{where} is no {what}: {'; '.join(problems)}") from None
 
 

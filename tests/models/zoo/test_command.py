@@ -44,6 +44,37 @@ def test_show_a_mean(invoke, zoo, tmp_path):
     assert "width 32, mean with mnist-0.3, runs/other" in " ".join(shown.output.split())
 
 
+def changed_card(zoo, folder, **changes):
+    shutil.copy(zoo / "digits-0.1.safetensors", folder)
+    (folder / "digits-0.1.json").write_text(json.dumps(json.loads((zoo / "digits-0.1.json").read_text()) | changes))
+
+
+def test_show_has_a_line_for_each_command_and_none_of_a_name(invoke, zoo, tmp_path):
+    changed_card(zoo, tmp_path, before=["linfdist train first", "linfdist train a\nname"])
+    shown = invoke("show", "digits-0.1", "--folder", tmp_path)
+    lines = [line.removeprefix("again").strip() for line in shown.output.splitlines()]
+    first = lines.index("linfdist train first")
+    assert lines[first + 1] == "linfdist train a\\nname"
+    assert lines[first + 2].startswith("linfdist train digits-quick")
+
+
+def test_a_card_is_text_and_no_markup(invoke, zoo, tmp_path):
+    changed_card(zoo, tmp_path, data="[/]")
+    assert listed(invoke("list", "--folder", tmp_path)) == ["digits-0.1"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("model", None), ("depth", "3"), ("source", 1), ("width", True), ("mean_with", [1])]
+)
+def test_cards_that_lack_what_is_shown_are_refused(invoke, zoo, tmp_path, key, value):
+    recipe = json.loads((zoo / "digits-0.1.json").read_text())["recipe"]
+    changed_card(zoo, tmp_path, recipe=recipe | {key: value})
+    for arguments in (["list"], ["show", "digits-0.1"]):
+        refused = invoke(*arguments, "--folder", tmp_path)
+        assert refused.exit_code == 1, refused.output
+        assert f"recipe.{key} must be" in refused.stderr
+
+
 @pytest.mark.parametrize("changes", [{"name": "mine"}, {"a key of tomorrow": 1}])
 def test_show_a_network_that_no_recipe_of_the_package_trains(invoke, zoo, tmp_path, changes):
     shutil.copy(zoo / "digits-0.1.safetensors", tmp_path)

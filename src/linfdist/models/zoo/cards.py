@@ -6,11 +6,18 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from ...eps import parse_eps
-from ...files import MOST_BYTES, read_bytes
+from ...files import MOST_BYTES, excerpt, read_bytes
 from ...runs.records import Percent, Record
 
 NAME = r"^[a-z0-9][a-z0-9._-]*$"  # its files have it too
 Count = Annotated[int, Field(ge=1)]
+SHOWN = {
+    "name": str,
+    "source": str,
+    "model": str,
+    "depth": int,
+    "width": int,
+}  # in the recipe
 
 
 class Survivors(Record):
@@ -52,6 +59,14 @@ class Card(Record):
     @model_validator(mode="after")
     def _fits_together(self) -> "Card":
         parse_eps(self.eps)
+        for key, kind in SHOWN.items():
+            if type(value := self.recipe.get(key)) is not kind:
+                raise ValueError(
+                    f"recipe.{key} must be {'text' if kind is str else 'a whole number'}, got {excerpt(value)}"
+                )
+        others = self.recipe.get("mean_with") or []
+        if not isinstance(others, list) or not all(isinstance(each, str) for each in others):
+            raise ValueError(f"recipe.mean_with must be a list of names, got {excerpt(others)}")
         if not self.certified <= self.strongest.percent <= self.clean or self.pgd20.percent < self.certified:
             raise ValueError("certified <= attacked <= clean must hold")
         return self
