@@ -4,6 +4,7 @@ import copy
 import json
 import random
 import re
+import sys
 import tracemalloc
 from pathlib import Path
 
@@ -218,3 +219,21 @@ def test_a_fixed_file_is_written_again_as_it_is(tmp_path):
         old = FIXTURES / f"{name}.safetensors"
         exact.save(exact.load(old), tmp_path / "net")
         assert Parts.of(tmp_path / "net") == Parts.of(old)
+
+
+def test_the_verifier_checks_the_file_that_it_has_opened(tmp_path):
+    """What takes the file's name just before it is opened is checked as well: here a folder."""
+    path = tmp_path / "net.safetensors"
+    path.touch()
+    swapped = []
+
+    def swap(event, arguments):  # hooks stay for good: this one does nothing any more after once
+        if event == "open" and not swapped and str(arguments[0]) == str(path):
+            swapped.append(True)
+            path.unlink()
+            path.mkdir()
+
+    sys.addaudithook(swap)
+    with pytest.raises(ValueError, match="is not a regular file"):
+        twin.read(path)
+    assert swapped

@@ -36,6 +36,22 @@ def test_logits_are_within_the_rounding_of_ours(tmp_path, kind, level):
     assert (radius > 0).any()
 
 
+@pytest.mark.parametrize("level", LEVELS)
+def test_radii_of_means_may_be_above_ours_and_hold_for_every_execution(tmp_path, level):
+    """The logits of two executions may differ by 2E, and radii by 2E / L. Each radius leaves room for all of them."""
+    network = nets.plain(per_class=7)
+    x = nets.images(400).float() / 255
+    to_onnx(network, tmp_path / "net.onnx")
+    _, radius = run(tmp_path / "net.onnx", x, level)
+    error, steep, ours = rounding_error(network), network.lipschitz, margin(network, x).radius
+    assert (radius > ours).any()
+    assert ((radius - ours) <= 2 * error / steep).all()
+    best, second = network.double()(x.double()).topk(2).values.T  # all but exact
+    proved = radius > 0
+    assert proved.any()
+    assert (2 * steep * radius + 2 * error <= best - second + 1e-12)[proved].all()
+
+
 def means(*members):
     return Mean(members, ["same", "mirror", "shift:1,-2"])
 

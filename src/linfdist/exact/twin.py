@@ -11,6 +11,8 @@ widest layer, whichever is more; the image and the head count as layers.
 import hashlib
 import json
 import math
+import os
+import stat
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -39,6 +41,7 @@ KINDS = {  # of stages, in the order that they come in, each with its keys
 }
 MOST_BYTES, MOST_TEXT, MOST_HEADER = 2**31, 2**20, 2**18  # of the file, of its JSON, and of the JSON text within it
 MOST_LAYERS, MOST_WIDTH, MOST_NESTING = 1000, 2**20, 16  # layers; pixels, or neurons of one; levels of `facts`
+AT_ONCE = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # without waiting for a pipe's writer
 BLOCK = 2**18  # weights of a layer that are looked at together
 
 
@@ -382,17 +385,26 @@ def check(header: Any, entries: dict[str, Any], size: int) -> None:
     integer(inputs, 2, MOST_WIDTH, "the number of its classes")
 
 
+def content(path: Path) -> bytes:
+    """Read the file, opened once: what was checked is what is read, whatever takes its name meanwhile."""
+    handle = os.open(path, os.O_RDONLY | AT_ONCE)
+    try:
+        about = os.fstat(handle)
+        if not stat.S_ISREG(about.st_mode) or about.st_size > MOST_BYTES:
+            raise ValueError(f"it is not a regular file of at most {MOST_BYTES} bytes")
+        with open(handle, "rb", closefd=False) as file:
+            return file.read(about.st_size)
+    finally:
+        os.close(handle)
+
+
 def read(path: Path) -> tuple[dict[str, Any], Tensors, str]:
     """Read header, tensors and sha256 of a safetensors file: a length, that much JSON, then the tensors' bytes.
 
     ValueError, with the name of the file and the reason, for whatever docs/format.md does not allow.
     """
-    path = Path(path)
-    size = path.stat().st_size
     try:
-        if not path.is_file() or size > MOST_BYTES:
-            raise ValueError(f"it is not a regular file of at most {MOST_BYTES} bytes")
-        data = path.read_bytes()
+        data = content(Path(path))
         start = 8 + int.from_bytes(data[:8], "little")
         if start % 8 or start > min(len(data), 8 + MOST_TEXT):
             raise ValueError("it does not begin with the length of its JSON header, a multiple of 8")

@@ -30,7 +30,8 @@ def to_onnx(network: PixelNet, path: str | Path, chunk: int = CHUNK) -> None:
 
     If the readout has a Lipschitz constant, as that of a `DistNet` has, there is a second output, `radius` float64
     (batch,): the certified radius in pixels by the margin (Fact 3.6), that of `certify(..., method="margin")` or a few
-    roundings less; 0 where nothing is proved, and for images that are not in [0, 1]. Networks with an MLP head have no
+    roundings less. With means it may also be more, by up to 2E / L, because a runtime may sum in another order; it then
+    holds for both. 0 where nothing is proved, and for images that are not in [0, 1]. Networks with an MLP head have no
     such output, because their certificates hold for the head as torch executes it, and another runtime may multiply
     matrices otherwise.
 
