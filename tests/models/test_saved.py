@@ -150,6 +150,17 @@ def test_steps_that_nobody_wrote_are_refused(case, tmp_path):
     assert len(str(refused.value)) < 1000
 
 
+@pytest.mark.parametrize("key", ["identity_init", "mean_shift", "mirror_pairs"])
+@pytest.mark.parametrize("value", ["false", 0, None, []], ids=str)
+def test_a_switch_of_a_file_is_true_or_false(key, value, tmp_path):
+    path = tmp_path / "model.safetensors"
+    save(NETS["plain"](), path, {})
+    tensors, header = load_tensors(path)
+    save_tensors(path, tensors, {**header, "config": {**header["config"], key: value}})
+    with pytest.raises(ValueError, match=f"'{key}' must be true or false, got "):
+        load(path)
+
+
 def test_a_step_for_float_weights_is_refused(tmp_path):
     path = tmp_path / "model.safetensors"
     save(NETS["plain"](), path, {})

@@ -179,9 +179,10 @@ def test_ctrl_c_leaves_a_fitted_estimator(cancer, monkeypatch, again):
 
 BAD = {
     "eps of the estimator": ({"eps": -1}, {}, ["eps = -1"]),
-    "width": ({"width": 0}, {}, ["width = 0", "at least 1"]),
-    "depth": ({"depth": 1}, {}, ["depth = 1", "at least 2"]),
+    "width": ({"width": 0}, {}, ["width = 0", "from 1 to"]),
+    "depth": ({"depth": 1}, {}, ["depth = 1", "from 2 to"]),
     "steps": ({"max_iter": 2.5}, {}, ["max_iter = 2.5"]),
+    "steps without end": ({"max_iter": 10**400}, {}, ["max_iter = 1000", "2,147,483,647"]),
     "outside": ({"outside": "fold"}, {}, ["'clip' or 'error'"]),
     "one class": ({}, {"y": np.zeros(40)}, ["one class"]),
     "not finite": ({}, {"X": np.full((40, 2), np.nan)}, ["NaN"]),

@@ -276,8 +276,11 @@ def construct(config: object, what: str, classes: Callable[[], Mapping[str, type
     parameters = {key: each for key, each in whole.items() if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)}
     unknown = [key for key in arguments if key not in parameters]
     missing = [key for key, each in parameters.items() if each.default is each.empty and key not in arguments]
-    if unknown or missing:
+    switches = [key for key, each in parameters.items() if type(each.default) is bool and key in arguments]
+    unclear = [key for key in switches if type(arguments[key]) is not bool]  # "false" is true to Python
+    if unknown or missing or unclear:
         wrong = [f"unknown {key!r}" for key in unknown] + [f"{key!r} is missing" for key in missing]
+        wrong += [f"{key!r} must be true or false, got {excerpt(arguments[key])}" for key in unclear]
         raise ValueError(f"configuration of a {name}: {', '.join(wrong)}; the keys are {', '.join(parameters)}")
     return known[name](**arguments)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
@@ -46,6 +47,18 @@ def explain(error: ValidationError, schema: type[BaseModel]) -> list[str]:
     return [_explain(dict(problem), schema) for problem in error.errors(include_url=False)]
 
 
+def in_words(problem: Mapping[str, Any]) -> str:
+    """Say what pydantic has found wrong with an entry that is no setting of a recipe."""
+    kind = problem["type"]
+    if kind == "missing":
+        return "is missing"
+    if kind == "extra_forbidden":
+        return "no such entry"
+    if kind == "value_error":
+        return str(problem["msg"]).removeprefix("Value error, ")
+    return f"must be {_allowed(kind, problem, None)}, got {excerpt(problem['input'])}"
+
+
 def _explain(problem: Mapping[str, Any], schema: type[BaseModel]) -> str:
     fields, kind, value = schema.model_fields, problem["type"], problem["input"]
     message = str(problem["msg"]).removeprefix("Value error, ")
@@ -63,6 +76,8 @@ def _explain(problem: Mapping[str, Any], schema: type[BaseModel]) -> str:
 
 
 def _allowed(kind: str, problem: Mapping[str, Any], annotation: Any) -> str:
+    if kind == "literal_error" and annotation is None:
+        return str(problem["ctx"]["expected"])
     if kind == "literal_error":
         choices = _choices(annotation)
         return f"one of {', '.join(choices)}{closest(str(problem['input']), choices)}"
@@ -71,7 +86,11 @@ def _allowed(kind: str, problem: Mapping[str, Any], annotation: Any) -> str:
         return f"{word} {_plain(problem['ctx'][limit])}"
     if kind == "finite_number":
         return "finite"
-    return _KINDS.get(kind.split("_")[0], str(problem["msg"]))
+    if kind == "too_short":
+        return "longer"
+    if kind == "string_pattern_mismatch":
+        return f"text of the form {problem['ctx']['pattern']}"
+    return _KINDS.get(kind.split("_")[0]) or re.sub("^Input should (be )?", "", str(problem["msg"]))
 
 
 def _plain(limit: float) -> str:

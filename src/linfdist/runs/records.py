@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from .. import files
+from ..recipes.problems import in_words
 
 Percent = Annotated[float, Field(ge=0, le=100)]
 
@@ -28,10 +29,7 @@ class Record(BaseModel):
         try:
             return cls.model_validate_json(text)
         except ValidationError as error:
-            problems = (
-                f"{'.'.join(map(str, each['loc'])) or what}: {each['msg'].removeprefix('Value error, ')}"
-                for each in error.errors()
-            )
+            problems = (f"{'.'.join(map(str, each['loc'])) or what}: {in_words(each)}" for each in error.errors())
             raise ValueError(f"{where} is no {what}: {'; '.join(problems)}") from None
 
 

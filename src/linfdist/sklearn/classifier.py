@@ -19,7 +19,9 @@ from ..certificates import Certificate, Certifier
 from ..certificates.proofs import largest_proved
 from ..data.samples import MOST_CHANNELS, plain_array
 from ..eps import is_number, parse_change, round_up
+from ..files import excerpt
 from ..models import PixelNet
+from ..recipes.schema import MOST, MOST_LAYERS
 from . import file
 from .answers import RowCertificate, with_abstention
 from .columns import Change, Columns, is_by_column
@@ -208,11 +210,11 @@ class LinfDistClassifier(ClassifierMixin, BaseEstimator):
             parse_change(cast(Any, self.eps), "eps")
         for name in ("width", "depth", "max_iter"):
             value = getattr(self, name)
-            least = 2 if name == "depth" else 1
+            least, most = (2, MOST_LAYERS) if name == "depth" else (1, MOST)
             if name == "max_iter" and value is None:
                 continue
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-                raise ValueError(f"{name} = {value!r}: must be a whole number, at least {least}")
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value <= most:
+                raise ValueError(f"{name} = {excerpt(value)}: must be a whole number from {least} to {most:,}")
         if self.outside not in ("clip", "error"):
             raise ValueError(f"outside = {self.outside!r}: must be 'clip' or 'error'")
 
