@@ -198,6 +198,12 @@ def test_one_bad_file_does_not_end_the_batch(certify, tmp_path):
     alone = certify("text.png", "--json", "none.jsonl")
     assert alone.exit_code == 1
     assert not (tmp_path / "none.jsonl").exists()
+    before = (tmp_path / "out.jsonl").read_bytes()
+    for files in (["text.png"], ["text.png", "wide.png"]):
+        again = certify(*files, "--json", "out.jsonl")
+        assert again.exit_code == 1
+        assert "out.jsonl is as it was before: its certificates are of an earlier call" in again.output
+        assert (tmp_path / "out.jsonl").read_bytes() == before
 
 
 def test_other_sizes_are_resized_on_request(certify, run_folder, tmp_path):

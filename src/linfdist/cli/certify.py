@@ -82,7 +82,7 @@ def certify(
         proofs, refused = certificates_of_files(frozen.load(model), files, method)
         if proofs:
             _write((proof.json() for proof in proofs), json_file or OUTPUT)
-        _tell(refused, len(files))
+        _tell(refused, len(files), json_file)
         return
     opened = open_model(model, device)
     if json_file is not None and json_file != OUTPUT:
@@ -101,16 +101,19 @@ def certify(
     if json_file is not None and certified:
         sha256 = opened.network.checksum(opened.file)
         _write((each.json(sha256) for each in certified), json_file)
-    _tell(refused, len(files))
+    _tell(refused, len(files), json_file)
 
 
-def _tell(refused: "Refused", files: int) -> None:
-    """Leave with exit code 1 if files were refused, and say which and why."""
+def _tell(refused: "Refused", files: int, json_file: Path | None) -> None:
+    """Leave with exit code 1 if files were refused, and say which and why, and if an older result is left."""
     if refused:
-        if files == 1:
-            raise fail(f"error: {next(iter(refused.values()))}")
-        head = f"error: {len(refused):,} of {files:,} images are not certified:"
-        raise fail(head, *(f"  {why}" for why in refused.values()))
+        lines = [f"error: {next(iter(refused.values()))}"]
+        if files > 1:
+            lines = [f"error: {len(refused):,} of {files:,} images are not certified:"]
+            lines += [f"  {why}" for why in refused.values()]
+        if len(refused) == files and json_file not in (None, OUTPUT) and json_file.exists():
+            lines.append(f"{json_file} is as it was before: its certificates are of an earlier call")
+        raise fail(*lines)
 
 
 def _write(rows: Iterable[dict[str, Any]], file: Path) -> None:
