@@ -295,3 +295,13 @@ def test_a_pipe_in_place_of_a_stored_file(tmp_path, calls):
         data.load("small", "train", tmp_path)
     with pytest.raises(DataError, match=r"cannot store small in .*it is a pipe or a device"):
         data.fetch("small", tmp_path)
+
+
+def test_a_file_that_others_may_not_read_is_not_called_damaged(tmp_path, calls):
+    data.load("small", "test", tmp_path)
+    path = store.file(tmp_path, "small", "test")
+    path.chmod(0)
+    if os.access(path, os.R_OK):
+        pytest.skip("the administrator reads everything")
+    with pytest.raises(PermissionError, match=r"test\.safetensors"):
+        data.load("small", "test", tmp_path)

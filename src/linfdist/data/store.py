@@ -114,7 +114,7 @@ def read(root: Path, info: Info, split: str) -> Stored:
         stored = mapped(path)
         metadata, tensors = metadata_in(stored, path), tensors_in(stored, path)
         images, labels = tensors["images"], tensors["labels"]
-    except FileNotFoundError:
+    except (FileNotFoundError, PermissionError):
         raise
     except (KeyError, OSError, ValueError) as error:
         raise _damaged(path, info.name, str(error)) from error
