@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 from ..lazy import lazy_names
 
 if TYPE_CHECKING:
-    from .commands import app as app
+    from .commands import app
 
+__all__ = ["app", "main"]
 __getattr__, __dir__ = lazy_names(__name__, {"app": "commands"})
 
 
