@@ -1,9 +1,11 @@
 """Prove predictions of float networks: the kinds of proof, and the prover that runs the methods."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import cached_property
+from heapq import heappop, heappush
 from typing import NamedTuple, Protocol, cast
 
 import torch
@@ -212,6 +214,7 @@ def by_margins(*bounds: MarginBounds) -> list[MakesProof]:
 STEPS = 24
 FINEST = 2.0**-14  # pixels: a sixtieth of a grey level
 RELATIVE = 2.0**-10
+HOLDS = 0.2  # chance of the next proof beyond a margin: of four networks of the zoo, most radii are hardly above it
 
 
 def largest_proved(
@@ -223,57 +226,109 @@ def largest_proved(
     failed, or infinity. Steps grow fourfold from a sixteenth of what is proved until one fails; then the interval is
     halved, down to 2^-10 of the radius or 2^-14 pixels. Radii beyond `limit`, where all images are in, are not tried.
 
-    together: how many proofs cost hardly more than one. While so few images are left, all proofs that the next steps
-    could need are computed at once; the radii are the same.
+    together: how many proofs cost hardly more than one, see `Search`.
     """
-    low, high = proved.clone(), failed.clamp(max=2 * limit)
-    state, done = State(low, high, low / 16 + FINEST * 16), 0
-    while done < STEPS:
-        rows = state.open(limit).nonzero()[:, 0]
-        if not len(rows):
-            break
-        ahead = min(max(1, (together // len(rows) + 1).bit_length() - 1), STEPS - done)  # steps: 2^ahead - 1 proofs
-        found = _steps(proves, rows, State(*(part[rows] for part in state)), limit, ahead)
-        for part, new in zip(state, found, strict=True):
-            part[rows] = new
-        done += ahead
-    return state.low
+    ends = zip(proved.tolist(), failed.tolist(), strict=True)
+    search = Search(proves, [start(low, high, limit) for low, high in ends], proved.device, together)
+    return proved.new_tensor([state.low for state in search.run()])
 
 
 class State(NamedTuple):
-    """The state of the search: a radius that is proved, one that failed, and the next step."""
+    """What is known of an image: a radius that is proved, one that is not, and how far to go from the first.
 
-    low: Tensor
-    high: Tensor
-    step: Tensor
-
-    def open(self, limit: float) -> Tensor:
-        """Return which of them are not finished."""
-        return (self.high - self.low > RELATIVE * self.low + FINEST) & (self.low < limit)
-
-    def probe(self, limit: float) -> Tensor:
-        """Return the radii to try next."""
-        return torch.minimum(self.low + self.step, (self.low + self.high) / 2).clamp(max=limit)
-
-
-def _steps(proves: Callable[[Tensor, Tensor], Tensor], rows: Tensor, state: State, limit: float, ahead: int) -> State:
-    """Return the states of these rows after so many steps.
-
-    Column 2 k + 1 of each generation is column k of the one before it if its proof holds, column 2 k if not.
+    chance: that the next proof holds, as a guess. left: how many more steps there may be. limit: see `largest_proved`.
+    test: a radius to try before all steps, and the one that is proved if that holds, which may be smaller.
     """
-    now, probes = State(*(part[:, None] for part in state)), []
-    for _ in range(ahead):
-        tried, open_ = now.probe(limit), now.open(limit)
-        probes.append(tried)
-        low, high = torch.where(open_, tried, now.low), torch.where(open_, tried, now.high)
-        pairs = (now.low, low), (high, now.high), (now.step, 4 * now.step)
-        now = State(*(torch.stack(pair, 2).flatten(1) for pair in pairs))
-    tried = torch.cat(probes, 1)  # (b, 2^ahead - 1)
-    holds = proves(rows.repeat_interleave(tried.shape[1]), tried.flatten()[:, None, None, None]).view(tried.shape)
-    column = torch.zeros_like(rows)[:, None]
-    for generation in range(ahead):
-        column = 2 * column + holds.gather(1, column + 2**generation - 1)
-    return State(*(part.gather(1, column)[:, 0] for part in now))
+
+    low: float
+    high: float
+    step: float
+    chance: float
+    left: int
+    limit: float
+    test: tuple[float, float] | None = None
+
+    def open(self) -> bool:
+        """Return whether there is a radius to try."""
+        low = self.low
+        unknown = self.left > 0 and low < self.limit and self.high - low > RELATIVE * low + FINEST
+        return unknown or self.test is not None
+
+    def radius(self) -> float:
+        """Return the radius to try next."""
+        return self.test[0] if self.test else min(self.low + self.step, (self.low + self.high) / 2, self.limit)
+
+    def after(self, holds: bool) -> "State":
+        """Return what is known once that radius was tried."""
+        low, high, step, chance, left, limit, test = self
+        if test:
+            return start(max(low, test[1]), math.inf, limit) if holds else start(low, test[0], limit)
+        if holds:
+            return State(self.radius(), high, 4 * step, 0.5, left - 1, limit)
+        return State(low, self.radius(), step, chance, left - 1, limit)
+
+
+def start(low: float, high: float, limit: float, test: tuple[float, float] | None = None) -> State:
+    """Return what is known before the first step: low is proved, high is not; see `State`."""
+    return State(low, min(high, 2 * limit), low / 16 + FINEST * 16, HOLDS if low else 0.5, STEPS, limit, test)
+
+
+class Search:
+    """Searches for the radii of several images at once, each on its own.
+
+    proves: see `Proof.proves`. states: what is known of the images. together: how many proofs cost hardly more than
+    one. While there are fewer images, those that the next steps are most likely to ask for are made at once; the radii
+    are the same.
+    """
+
+    def __init__(
+        self,
+        proves: Callable[[Tensor, Tensor], Tensor],
+        states: list[State],
+        device: torch.device,
+        together: int,
+    ) -> None:
+        self.proves, self.states, self.device, self.together = proves, states, device, together
+        self.held: list[int] = []  # the images whose test was proved
+
+    def run(self) -> list[State]:
+        """Search until nothing is open; return what is known then."""
+        rows = [row for row, state in enumerate(self.states) if state.open()]
+        while rows:
+            ahead = [_likely(self.states[row], self.together // len(rows)) for row in rows]
+            images = [row for row, states in zip(rows, ahead, strict=True) for _ in states]
+            radii = [state.radius() for states in ahead for state in states]
+            tried = torch.tensor(radii, dtype=torch.float64, device=self.device)[:, None, None, None]
+            holds = iter(self.proves(torch.tensor(images, device=self.device), tried).tolist())
+            for row, states in zip(rows, ahead, strict=True):
+                self._walk(row, dict(zip(states, holds, strict=False)))
+            rows = [row for row in rows if self.states[row].open()]
+        return self.states
+
+    def _walk(self, row: int, answers: dict[State, bool]) -> None:
+        """Take as many steps of an image as there are answers for."""
+        state = self.states[row]
+        while state in answers:
+            if state.test and answers[state]:
+                self.held.append(row)
+            state = state.after(answers[state])
+        self.states[row] = state
+
+
+def _likely(state: State, count: int) -> list[State]:
+    """Return the open states that are most likely asked about from this one on, itself first: at most `count`."""
+    if count < 2:
+        return [state]
+    found: list[State] = []
+    waiting = [(-1.0, 0, state)]
+    while waiting and len(found) < count:
+        weight, _, most = heappop(waiting)
+        found.append(most)
+        for holds, chance in ((False, 1 - most.chance), (True, most.chance)):
+            after = most.after(holds)
+            if after.open():
+                heappush(waiting, (weight * chance, 2 * len(found) + holds, after))
+    return found
 
 
 TOGETHER = 8  # boxes fill one vector, and cost as much as one box wherever each weight is used once for an image
@@ -351,6 +406,7 @@ class Prover:
         if self.steep is None:
             assert self.bounds is not None
             first = FeatureMargin(self.network, x, self.bounds, self.whole, self.error)
+            first.together = TOGETHER
         else:
             first = LogitMargin(self.network, x, self.whole, self.error)
         if self.after is None:
@@ -365,20 +421,23 @@ def _certify(proofs: list[Proof], eps: Fraction | Tensor | None, radii: bool) ->
     prediction = proofs[0].prediction
     radius = torch.zeros_like(prediction, dtype=torch.float64)
     certified = torch.zeros_like(prediction, dtype=torch.bool)
+    test = None if eps is None or isinstance(eps, Tensor) else (round_up(eps), min(1.0, round_down(eps)))
     after_each = []
     for proof in proofs:
         radius = torch.maximum(radius, proof.radius)
-        failed = torch.full_like(radius, torch.inf)
-        rest = (~certified).nonzero()[:, 0]
-        if isinstance(eps, Tensor):
-            certified[rest] = proof.proves(rest, eps[rest])
-        elif eps is not None:
-            above = round_up(eps)
-            certified[rest] = proof.proves(rest, radius.new_full((1, 1, 1, 1), above))
-            radius = torch.where(certified, radius.clamp(min=min(1.0, round_down(eps))), radius)
-            failed = failed.where(certified, above)
-        if radii and not proof.closed_form:
-            radius = largest_proved(proof.proves, radius, failed, together=proof.together)
+        search = radii and not proof.closed_form
+        if isinstance(eps, Tensor) or (test and not search):
+            rest = (~certified).nonzero()[:, 0]
+            tried = eps[rest] if isinstance(eps, Tensor) else radius.new_tensor(test[:1])[:, None, None, None]
+            certified[rest] = proof.proves(rest, tried)
+            if test:
+                radius = torch.where(certified, radius.clamp(min=test[1]), radius)
+        if search:
+            known = zip(radius.tolist(), certified.tolist(), strict=True)
+            states = [start(low, math.inf, ENOUGH, None if there else test) for low, there in known]
+            done = Search(proof.proves, states, radius.device, proof.together)
+            radius = radius.new_tensor([state.low for state in done.run()])
+            certified[done.held] = True
         after_each.append(radius)
     return prediction, radius, certified, after_each[0]
 
