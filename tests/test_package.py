@@ -239,12 +239,58 @@ def test_an_import_is_light():
     program = (
         "import sys, linfdist, torch\n"
         "linfdist.certify, linfdist.dist, linfdist.load('mnist-0.3')\n"
-        "heavy = {'typer', 'rich', 'sklearn', 'linfdist.cli', 'torch._inductor', 'torch._dynamo'} & set(sys.modules)\n"
+        "linfdist.load('mnist-0.3-mlp'), linfdist.load('cifar10-8_255-conv')\n"
+        "heavy = {'typer', 'rich', 'sklearn', 'linfdist.cli', 'torch._inductor', 'torch._dynamo', 'sympy'}"
+        " & set(sys.modules)\n"
         "assert not heavy, heavy\n"
         "assert not any('_native' in name for name in torch.ops.loaded_libraries)\n"
     )
     run = python("-c", program)
     assert run.returncode == 0, run.stderr
+
+
+QUICK = {  # what must answer at once, and packages that it does without besides torch and numpy
+    "--version": {"pydantic", "linfdist.models", "linfdist.recipes"},
+    "--help": {"pydantic"},
+    "train --help": {"linfdist.recipes.schema"},
+    "info --short": {"linfdist.models", "linfdist.recipes"},
+    "recipes list": set(),
+    "recipes show mnist-quick": set(),
+    "zoo list": {"linfdist.recipes.schema"},
+    "zoo show mnist-0.3": set(),
+    "data list": set(),
+}
+
+
+@pytest.mark.parametrize("command", QUICK)
+def test_what_answers_at_once_imports_little(command):
+    program = (
+        "import sys\n"
+        "from linfdist.cli import app\n"
+        f"try: app({command.split()}, prog_name='linfdist')\n"
+        "except SystemExit as end: assert not end.code, end.code\n"
+        f"heavy = {QUICK[command] | {'torch', 'numpy'}} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    run = python("-c", program)
+    assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.parametrize(("words", "offered"), [("ev", "evaluate"), ("evaluate mnist-0.3-", "mnist-0.3-mlp")])
+def test_completion_imports_little(words, offered):
+    program = (
+        "import os, sys\n"
+        "os.environ |= {'_LINFDIST_COMPLETE': 'complete_bash', 'COMP_WORDS': 'linfdist " + words + "', 'COMP_CWORD': "
+        f"'{len(words.split())}'}}\n"
+        "from linfdist.cli import app\n"
+        "try: app(prog_name='linfdist')\n"
+        "except SystemExit as end: assert not end.code, end.code\n"
+        "heavy = {'torch', 'numpy', 'linfdist.recipes.schema'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    run = python("-c", program)
+    assert run.returncode == 0, run.stderr
+    assert offered in run.stdout
 
 
 def test_a_certificate_is_read_in_few_files():

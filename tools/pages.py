@@ -24,8 +24,8 @@ from linfdist.models import zoo
 from linfdist.models.zoo import FILES
 from linfdist.models.zoo.cards import Card
 from linfdist.recipes import Recipe, command
-from linfdist.report.published import NETWORKS
-from linfdist.tables.layout import PEERS, paper_certified, paper_table
+from linfdist.report.published import NETWORKS, paper_certified
+from linfdist.tables.layout import PEERS, paper_table
 from linfdist.tables.plan import SCALES, numbers, plan
 from linfdist.tables.rows import CompareRow, TableRow, read_compare_rows, read_table_rows
 

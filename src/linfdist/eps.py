@@ -8,6 +8,7 @@ import re
 import sys
 from decimal import ROUND_DOWN, Context, Decimal
 from fractions import Fraction
+from functools import lru_cache
 from numbers import Rational, Real
 
 _DECIMAL = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
@@ -97,6 +98,7 @@ def _from_number(number: object, name: str) -> Fraction:
     return Fraction(*(int(part) for part in ratio()))
 
 
+@lru_cache(maxsize=64)  # one image at a time, with the same radius each time
 def _from_text(text: str, name: str) -> Fraction:
     where = f"{name} = {text[:_MAX_LENGTH]!r}"
     if len(text) > _MAX_LENGTH:

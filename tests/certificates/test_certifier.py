@@ -196,3 +196,13 @@ def test_lists_are_of_no_use_to_anybody_else():
     with pytest.raises(ValueError, match="has its own _lists"):
         ld.certify(twin, images(1), None)
     assert not any("_lists" in vars(module) for module in copy.deepcopy(net).modules())
+
+
+def test_the_members_of_a_mean_keep_lists():
+    """They see images of [0, 1], whatever the view, and what they compute has the same bits."""
+    net, x = NETS["mean"]().eval(), images(3)
+    cached = cache_lists(net)
+    layers = [layer for member in cached.readout.networks for layer in (*member.body, member.readout)]
+    assert any(layer._lists is not None for layer in layers if isinstance(layer, DistLinear))
+    with torch.no_grad():
+        assert torch.equal(cached(x), net(x))

@@ -1,8 +1,12 @@
 """The search for the largest proved radius."""
 
+import pytest
 import torch
 
-from linfdist.certificates.proofs import FINEST, RELATIVE, STEPS, largest_proved
+import linfdist as ld
+from linfdist.certificates.proofs import FINEST, RELATIVE, STEPS, TOGETHER, BoxProof, Search, largest_proved, start
+
+from .nets import trained_net
 
 
 def search(truth, proved=None, failed=None):
@@ -77,3 +81,58 @@ def test_steps_that_are_made_at_once_find_the_same():
                 assert torch.equal(largest_proved(proves, rows[1], rows[2], together=together), alone)
                 assert max(asked, default=0) <= max(together, len(rows[0]))
                 assert len(asked) < calls or calls < 2 or together < 2 * len(rows[0])
+
+
+def test_a_radius_hardly_beyond_the_margin_takes_one_pass():
+    """As most of the zoo are: what is proved, and the six steps that fail, are known after eight proofs at once."""
+    proved = torch.tensor([0.4], dtype=torch.float64)
+    asked = []
+
+    def proves(rows, eps):
+        asked.append(len(rows))
+        return eps.flatten() < 0.4001
+
+    assert torch.equal(largest_proved(proves, proved, torch.full_like(proved, torch.inf), together=8), proved)
+    assert asked == [8]
+
+
+@pytest.mark.parametrize("eps", [None, "0.02", "0.3"])
+def test_one_image_asks_for_its_radius_and_for_eps_at_once(eps, monkeypatch):
+    """The boxes of one image fill one batch, eps among them, and the certificate is that of one box at a time."""
+    net, x = trained_net()
+    certifier, sizes = ld.Certifier(net), []
+    own = BoxProof._proves
+
+    def counted(self, rows, radii):
+        sizes.append(len(rows))
+        return own(self, rows, radii)
+
+    monkeypatch.setattr(BoxProof, "_proves", counted)
+    for k in range(5):
+        sizes.clear()
+        one = certifier(x[k : k + 1], eps)
+        assert 0 < max(sizes, default=0) <= TOGETHER
+        passes = len(sizes)
+        sizes.clear()
+        with monkeypatch.context() as alone:
+            alone.setattr(BoxProof, "together", 1)
+            alone.setattr("linfdist.certificates.proofs.TOGETHER", 1)
+            assert ld.Certifier(net)(x[k : k + 1], eps).to_dict() == one.to_dict()
+        assert len(sizes) > 2 * passes
+
+
+def test_a_test_within_the_search():
+    """It is tried before all steps; where it holds, the radius is at least what it stands for."""
+
+    def search(truth, low, high):
+        states = [start(0.1, float("inf"), 1.0, (high, low))]
+        done = Search(lambda rows, eps: eps.flatten() <= truth, states, torch.device("cpu"), 8)
+        return done.run()[0].low, done.held
+
+    radius, held = search(0.3, 0.2, 0.25)
+    assert held == [0]
+    assert 0.25 < radius <= 0.3
+    assert search(0.25, 0.2, 0.25)[1] == [0]
+    radius, held = search(0.24, 0.2, 0.25)
+    assert held == []
+    assert 0.2 < radius <= 0.24

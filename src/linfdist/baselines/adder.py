@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from ..bounds.forms import BLOCK, OWN
 from ..nn import Box, LipschitzModule, Rounding
-from ..nn.base import FLUSHED, Shape, gamma, largest, widened
+from ..nn.base import FLUSHED, Shape, gamma, largest, new_weight, widened
 
 VARIANCE = 1e-5  # added to variances
 
@@ -29,7 +29,7 @@ class NormLinear(LipschitzModule):
         if norm not in (1, 2):
             raise ValueError(f"norm = {norm!r}: must be 1 or 2")
         self.norm = norm
-        self.weight = nn.Parameter(torch.randn(out_features, in_features))
+        self.weight = new_weight(out_features, in_features)
 
     def check(self, name: str) -> None:
         if self.norm not in (1, 2):

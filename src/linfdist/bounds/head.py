@@ -44,6 +44,7 @@ class HeadBounds:
         self.wobble = (DOUBLE_TANH_EPS if dtype == torch.float64 else TANH_EPS) * self.precision.eps
         self.w1, self.b1, self.w2, self.b2 = (each.detach().double() for each in (w1, b1, w2, b2))
         self.abs_w1, self.abs_w2 = self.w1.abs(), self.w2.abs()
+        self.largest_w1, self.largest_w2 = self.abs_w1.max(), self.abs_w2.max()
 
     def margins(self, features: Box, best: Tensor) -> Margins:
         """Bound the margins of class best[k] over the k-th box of features by IBP.
@@ -66,13 +67,13 @@ class HeadBounds:
         lower, upper = features
         furthest = torch.maximum(lower.abs(), upper.abs())
         size = furthest @ self.abs_w1.T + self.b1.abs()  # (b, H)
-        slack = self._slack(size, self.w1.shape[1], furthest.amax(1, keepdim=True) + self.abs_w1.max())
+        slack = self._slack(size, self.w1.shape[1], furthest.amax(1, keepdim=True) + self.largest_w1)
         middle = (lower + upper) / 2 @ self.w1.T + self.b1
         reach = (upper - lower) / 2 @ self.abs_w1.T + slack
         low, high = middle - reach, middle + reach
         t_low, t_high = low.tanh() - self.wobble, high.tanh() + self.wobble
         furthest = torch.maximum(t_low.abs(), t_high.abs())
-        output = self._slack(furthest @ self.abs_w2.T + self.b2.abs(), self.w2.shape[1], 2 + self.abs_w2.max())
+        output = self._slack(furthest @ self.abs_w2.T + self.b2.abs(), self.w2.shape[1], 2 + self.largest_w2)
         return Hidden(features, low, high, slack, t_low, t_high, output)
 
     def _slack(self, size: Tensor, terms: int, largest_factors: Tensor) -> Tensor:

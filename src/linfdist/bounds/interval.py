@@ -89,9 +89,9 @@ def margins_of(logits: Box, best: Tensor, tolerance: float) -> Margins:
     lower, upper = logits.lower.double(), logits.upper.double()
     apart = lower.gather(1, best[:, None]) - upper
     apart = apart - apart.abs() * 2.0**-50 - 2 * tolerance * UP
-    finite = (lower.isfinite() & upper.isfinite()).all(1, keepdim=True)
     size = torch.maximum(lower.abs(), upper.abs()).amax(1) + tolerance
-    return Margins(known(apart.where(finite, -torch.inf), best), size)
+    finite = apart.isfinite() & size.isfinite()[:, None]  # the size is NaN where one bound is
+    return Margins(apart.where(finite, -torch.inf).scatter(1, best[:, None], torch.inf), size)
 
 
 def known(apart: Tensor, best: Tensor) -> Tensor:

@@ -23,6 +23,8 @@ from ..nn.base import DOWN, FLUSHED, UP
 from .checks import check_device, check_eps, check_images, check_network, check_process
 from .methods import METHODS, MakesProof
 
+TOGETHER = 8  # boxes fill one vector, and cost as much as one box wherever each weight is used once for an image
+
 
 class Proof(ABC):
     """One method's proofs of the network's predictions on a batch x (B, C, H, W), after a forward pass.
@@ -62,21 +64,24 @@ def rows_at_once(network: PixelNet) -> int:
     return max(1, min(ROWS, ELEMENTS // network.elements()))
 
 
-def in_chunks(network: PixelNet, tensor: Tensor) -> Sequence[Tensor]:
-    """Cut a tensor with one row per image into chunks that go through the network at once."""
-    return tensor.split(rows_at_once(network)) if len(tensor) > 1 else (tensor,)
+def in_chunks(tensor: Tensor, rows: int) -> Sequence[Tensor]:
+    """Cut a tensor with one row per image where the network takes no more images at once."""
+    return tensor.split(rows) if len(tensor) > rows else (tensor,)
 
 
 class BallProof(Proof):
     """Proofs by bounds over the whole ball, for as many images at a time as memory allows."""
 
-    def __init__(self, network: PixelNet, x: Tensor, prediction: Tensor, tolerance: float) -> None:
+    def __init__(
+        self, network: PixelNet, x: Tensor, prediction: Tensor, tolerance: float, at_once: int | None = None
+    ) -> None:
         super().__init__(prediction)
         self.network, self.x, self.tolerance = network, x, tolerance
+        self.at_once = at_once or rows_at_once(network)
 
     def proves(self, rows: Tensor, eps: Tensor) -> Tensor:
-        parts = in_chunks(self.network, rows)
-        radii = in_chunks(self.network, eps) if len(eps) > 1 else [eps] * len(parts)
+        parts = in_chunks(rows, self.at_once)
+        radii = in_chunks(eps, self.at_once) if len(eps) > 1 else [eps] * len(parts)
         return torch.cat([self._proves(*pair) for pair in zip(parts, radii, strict=True)])
 
     @abstractmethod
@@ -88,10 +93,10 @@ class BoxProof(BallProof):
     """Intervals through the body up to the features, then the bounds of the readout."""
 
     def __init__(
-        self, network: PixelNet, x: Tensor, prediction: Tensor, bounds: ProvesBoxes, tolerance: float, together: int = 1
+        self, network: PixelNet, x: Tensor, prediction: Tensor, tolerance: float, at_once: int, bounds: ProvesBoxes
     ) -> None:
-        super().__init__(network, x, prediction, tolerance)
-        self.bounds, self.together = bounds, together
+        super().__init__(network, x, prediction, tolerance, at_once)
+        self.bounds = bounds
 
     def _proves(self, rows: Tensor, eps: Tensor) -> Tensor:
         features = self.network.features_box(ball(self.x[rows], eps))  # (b, F) each
@@ -136,8 +141,8 @@ class LogitMargin(Proof):
 
     closed_form = True
 
-    def __init__(self, network: PixelNet, x: Tensor, lipschitz: float, error: float) -> None:
-        z = torch.cat([network(few) for few in in_chunks(network, x)])  # (B, classes)
+    def __init__(self, network: PixelNet, x: Tensor, lipschitz: float, error: float, at_once: int) -> None:
+        z = torch.cat([network(few) for few in in_chunks(x, at_once)])  # (B, classes)
         best = z.topk(2, dim=1).values
         gap = best[:, 0].double() - best[:, 1]  # of numbers that are exact in double, rounded once by 2^-53
         radius = (gap * DOWN - 4 * error * UP) / (2 * lipschitz) * DOWN
@@ -168,6 +173,8 @@ class LogitMargin(Proof):
 
 class FeatureMargin(Proof):
     """Section 6: the features move by at most L ε, then the readout's bounds. One pass through the body in all."""
+
+    together = TOGETHER
 
     def __init__(self, network: PixelNet, x: Tensor, bounds: ProvesBoxes, lipschitz: float, error: float) -> None:
         features = network.features(x)  # (B, F)
@@ -214,7 +221,8 @@ def by_margins(*bounds: MarginBounds) -> list[MakesProof]:
 STEPS = 24
 FINEST = 2.0**-14  # pixels: a sixtieth of a grey level
 RELATIVE = 2.0**-10
-HOLDS = 0.2  # chance of the next proof beyond a margin: of four networks of the zoo, most radii are hardly above it
+BEYOND = 0.1  # chance that the next proof holds beyond a margin, which most radii of the zoo hardly exceed
+FIRST = 0.75  # and if nothing is proved yet, where few radii are smaller than the first steps
 
 
 def largest_proved(
@@ -236,7 +244,8 @@ def largest_proved(
 class State(NamedTuple):
     """What is known of an image: a radius that is proved, one that is not, and how far to go from the first.
 
-    chance: that the next proof holds, as a guess. left: how many more steps there may be. limit: see `largest_proved`.
+    chance: that the next proof holds, as a guess, which is kept while it is right. left: how many more steps there may
+    be. limit: see `largest_proved`.
     test: a radius to try before all steps, and the one that is proved if that holds, which may be smaller.
     """
 
@@ -263,14 +272,15 @@ class State(NamedTuple):
         low, high, step, chance, left, limit, test = self
         if test:
             return start(max(low, test[1]), math.inf, limit) if holds else start(low, test[0], limit)
+        guess = chance if holds == (chance > 0.5) else 0.5
         if holds:
-            return State(self.radius(), high, 4 * step, 0.5, left - 1, limit)
-        return State(low, self.radius(), step, chance, left - 1, limit)
+            return State(self.radius(), high, 4 * step, guess, left - 1, limit)
+        return State(low, self.radius(), step, guess, left - 1, limit)
 
 
 def start(low: float, high: float, limit: float, test: tuple[float, float] | None = None) -> State:
     """Return what is known before the first step: low is proved, high is not; see `State`."""
-    return State(low, min(high, 2 * limit), low / 16 + FINEST * 16, HOLDS if low else 0.5, STEPS, limit, test)
+    return State(low, min(high, 2 * limit), low / 16 + FINEST * 16, BEYOND if low else FIRST, STEPS, limit, test)
 
 
 class Search:
@@ -329,9 +339,6 @@ def _likely(state: State, count: int) -> list[State]:
             if after.open():
                 heappush(waiting, (weight * chance, 2 * len(found) + holds, after))
     return found
-
-
-TOGETHER = 8  # boxes fill one vector, and cost as much as one box wherever each weight is used once for an image
 
 
 def prover_of(network: Network, method: str, own: bool = False) -> Proves:
@@ -406,14 +413,15 @@ class Prover:
         if self.steep is None:
             assert self.bounds is not None
             first = FeatureMargin(self.network, x, self.bounds, self.whole, self.error)
-            first.together = TOGETHER
         else:
-            first = LogitMargin(self.network, x, self.whole, self.error)
-        if self.after is None:
-            return [first]
-        assert self.bounds is not None
-        box = BoxProof(self.network, x, first.prediction, self.bounds, self.tolerance, self.together)
-        return [first, box, *(make(self.network, x, first.prediction, self.tolerance) for make in self.after)]
+            first = LogitMargin(self.network, x, self.whole, self.error, self.rows)
+        proofs: list[Proof] = [first]
+        if self.after is not None:
+            assert self.bounds is not None
+            box = BoxProof(self.network, x, first.prediction, self.tolerance, self.rows, self.bounds)
+            box.together = self.together
+            proofs += box, *(make(self.network, x, first.prediction, self.tolerance) for make in self.after)
+        return proofs
 
 
 def _certify(proofs: list[Proof], eps: Fraction | Tensor | None, radii: bool) -> tuple[Tensor, ...]:
@@ -421,17 +429,17 @@ def _certify(proofs: list[Proof], eps: Fraction | Tensor | None, radii: bool) ->
     prediction = proofs[0].prediction
     radius = torch.zeros_like(prediction, dtype=torch.float64)
     certified = torch.zeros_like(prediction, dtype=torch.bool)
-    test = None if eps is None or isinstance(eps, Tensor) else (round_up(eps), min(1.0, round_down(eps)))
+    test = (round_up(eps), min(1.0, round_down(eps))) if isinstance(eps, Fraction) else None
     after_each = []
     for proof in proofs:
         radius = torch.maximum(radius, proof.radius)
         search = radii and not proof.closed_form
-        if isinstance(eps, Tensor) or (test and not search):
-            rest = (~certified).nonzero()[:, 0]
-            tried = eps[rest] if isinstance(eps, Tensor) else radius.new_tensor(test[:1])[:, None, None, None]
-            certified[rest] = proof.proves(rest, tried)
-            if test:
-                radius = torch.where(certified, radius.clamp(min=test[1]), radius)
+        rest = (~certified).nonzero()[:, 0]
+        if isinstance(eps, Tensor):
+            certified[rest] = proof.proves(rest, eps[rest])
+        elif test is not None and not search:
+            certified[rest] = proof.proves(rest, radius.new_full((1, 1, 1, 1), test[0]))
+            radius = torch.where(certified, radius.clamp(min=test[1]), radius)
         if search:
             known = zip(radius.tolist(), certified.tolist(), strict=True)
             states = [start(low, math.inf, ENOUGH, None if there else test) for low, there in known]

@@ -1,27 +1,64 @@
-"""All verbs of the `linfdist` command, put together."""
+"""All verbs of the `linfdist` command, each imported when it is asked for."""
 
-from typing import Annotated
+from collections.abc import Iterator, MutableMapping
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
 
 import linfdist
 
-from . import data, recipes, zoo
-from .bench import bench
 from .boundary import Verb, Verbs, say
-from .certify import certify
-from .compare import compare
-from .demo import demo
-from .evaluate import evaluate
-from .export import export
-from .info import info
-from .report import report
-from .reproduce import reproduce
-from .train import train
-from .verify import verify
+
+GROUPS = ("data", "recipes", "zoo")  # of verbs
+VERBS = (
+    "info", "bench", "train", "evaluate", "certify", "export", "demo", "verify", "report", "reproduce", "compare",
+    *GROUPS,
+)  # fmt: skip
+
+
+class Commands(MutableMapping[str, Any]):
+    """The verbs by name. The file of a verb is imported when it is asked for."""
+
+    def __init__(self) -> None:
+        self.made: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name in VERBS and name not in self.made:
+            module, one = import_module(f".{name}", __package__), typer.Typer()
+            if name in GROUPS:
+                one.add_typer(module.app, name=name)
+            else:
+                one.command(cls=Verb)(getattr(module, name))
+            self.made[name] = typer.main.get_group(one).commands[name]
+        return self.made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(VERBS)
+
+    def __len__(self) -> int:
+        return len(VERBS)
+
+    def __contains__(self, name: object) -> bool:
+        return name in VERBS
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        raise TypeError("the verbs are those of VERBS")
+
+    def __delitem__(self, name: str) -> None:
+        raise TypeError("the verbs are those of VERBS")
+
+
+class LinfdistVerbs(Verbs):
+    """All verbs of the package, imported when they are needed: a command does not pay for the others."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.commands: Any = Commands()
+
 
 app = typer.Typer(
-    cls=Verbs,
+    cls=LinfdistVerbs,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},  # of every verb
@@ -46,10 +83,3 @@ def verbs(
 
     Example: linfdist certify mnist-0.3 seven.png
     """
-
-
-for verb in (info, bench, train, evaluate, certify, export, demo, verify, report, reproduce, compare):
-    app.command(cls=Verb)(verb)
-app.add_typer(data.app, name="data")
-app.add_typer(recipes.app, name="recipes")
-app.add_typer(zoo.app, name="zoo")

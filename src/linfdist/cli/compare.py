@@ -7,7 +7,7 @@ import typer
 
 from linfdist.files import write_atomically
 from linfdist.runs.folder import ROWS
-from linfdist.tables.rules import DATA, TRIALS, TRIALS_SHARE, Rules, parse_budget
+from linfdist.tables.rules import TRIALS, TRIALS_SHARE, Rules, data_sets, parse_budget
 from linfdist.text import console
 
 from .boundary import checking, say
@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 
 
 def compare(
-    data: Annotated[str, typer.Option("--data", metavar="|".join(DATA), help="The images.")],
+    data: Annotated[
+        str,
+        typer.Option(
+            "--data", metavar="NAME", help="A built-in data set such as mnist, whose quick recipe does not crop."
+        ),
+    ],
     budget: Annotated[
         str,
         typer.Option(
@@ -55,7 +60,7 @@ def compare(
 
     with checking("--budget"):
         seconds = parse_budget(budget)
-    with checking("--data" if data not in DATA else "--trials, --seed or --limit"):
+    with checking("--data" if data not in data_sets() else "--trials, --seed or --limit"):
         rules = Rules(data, seconds, trials, seed, limit)
     names = [] if methods is None else [name.strip() for name in methods.split(",")]
     with checking("--methods or --trials"):

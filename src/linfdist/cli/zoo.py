@@ -36,7 +36,7 @@ def list_(
 
     Example: linfdist zoo list --data mnist --eps 0.3
     """
-    from linfdist.tables.layout import paper_certified
+    from linfdist.report.published import paper_certified
 
     cards = [card(name, folder) for name in names(folder)]
     if data is not None and data not in (known := sorted({each.data for each in cards} | set(NAMES))):

@@ -132,7 +132,7 @@ def parse(content: bytes, path: Path) -> Network:
     if "steps" in header:
         tensors = expand(tensors, header["steps"], network, path)
     _check_fit(network, tensors, path)
-    network = network.to_empty(device="cpu")
+    network._apply(lambda tensor: torch.empty(tensor.shape, dtype=tensor.dtype))  # `to_empty` imports symbolic shapes
     load_into(network, tensors, path)
     network._file_sha256 = hashlib.sha256(content).hexdigest()
     network.class_names, network.resize = _names(header, network.classes, path), _resize(header, network, path)

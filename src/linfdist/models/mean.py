@@ -8,9 +8,10 @@ from typing import Any, cast
 from torch import Tensor, nn
 
 from ..eps import round_up
-from ..nn import Flatten, Readout, Rounding, Stack, View
+from ..nn import Box, Flatten, Readout, Rounding, Stack, View
 from ..nn.base import Shape, mean_rounding
 from .base import PixelNet, network_rounding
+from .composed import cache_lists, with_cached_lists
 
 MOST_VIEWS = 64  # every member looks at each of them
 
@@ -93,6 +94,13 @@ class MeanLogits(Readout):
         for each in logits:
             total = total + each
         return total / self.count
+
+
+@with_cached_lists.register(MeanLogits)
+def _(readout: MeanLogits, box: Box) -> MeanLogits:
+    """Every member keeps lists: it sees images of [0, 1], whatever the view."""
+    views = [cast(View, view).view for view in readout.views]
+    return MeanLogits([cache_lists(each) for each in readout.networks], views, readout.shape)
 
 
 class Mean(PixelNet):

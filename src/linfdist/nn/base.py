@@ -369,6 +369,12 @@ def largest(tensor: Tensor) -> Fraction:
     return Fraction(size)
 
 
+def new_weight(*shape: int) -> nn.Parameter:
+    """Return a weight from N(0, 1): the bits of `torch.randn`, which on meta would import torch's symbolic shapes."""
+    weight = torch.empty(shape)
+    return nn.Parameter(weight if weight.is_meta else weight.normal_())
+
+
 def gamma(count: int, unit: float) -> float:
     """γ_n = n u / (1 − n u), rounded up: the relative error of n roundings in a row; infinity if there are too many."""
     return math.inf if count * unit > 0.5 else count * unit / (1 - count * unit) * UP

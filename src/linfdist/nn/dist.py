@@ -14,7 +14,18 @@ from ..ops.cached_lists import FEW_ROWS, CachedLists, make_lists
 from ..ops.dist import dist, dist_box, dist_box_conv2d, dist_conv2d
 from ..ops.geometry import IntOrPair, make_geometry, output_size
 from ..ops.operators import is_plain
-from .base import Box, LipschitzModule, Readout, Rounding, Shape, largest, mean_rounding, mean_slack, widened
+from .base import (
+    Box,
+    LipschitzModule,
+    Readout,
+    Rounding,
+    Shape,
+    largest,
+    mean_rounding,
+    mean_slack,
+    new_weight,
+    widened,
+)
 
 Layer = TypeVar("Layer", bound="Distances")
 
@@ -76,7 +87,7 @@ class DistLinear(Distances, LipschitzModule):
                 "the layer cannot pass on all its inputs"
             )
         self.in_features, self.out_features = in_features, out_features
-        self.weight = nn.Parameter(torch.randn(out_features, in_features))
+        self.weight = new_weight(out_features, in_features)
         self.bias = nn.Parameter(torch.zeros(out_features)) if bias else None
         if identity_init and not self.weight.is_meta:  # on meta, torch would import its compiler for this
             k = torch.arange(out_features)
@@ -154,7 +165,7 @@ class DistConv2d(LipschitzModule):
         if identity_init and (kernel[0] % 2 == 0 or kernel[1] % 2 == 0):
             raise ValueError(f"identity_init needs a kernel with a centre: odd sizes, got {kernel}")
         self.in_channels, self.out_channels = in_channels, out_channels
-        self.weight = nn.Parameter(torch.randn(out_channels, in_channels // groups, *kernel))
+        self.weight = new_weight(out_channels, in_channels // groups, *kernel)
         self.bias = nn.Parameter(torch.zeros(out_channels)) if bias else None
         if identity_init and not self.weight.is_meta:  # on meta, torch would import its compiler for this
             k = torch.arange(out_channels)
@@ -205,7 +216,7 @@ class NearestClass(Distances, Readout):
     def __init__(self, in_features: int, classes: int, per_class: int = 1) -> None:
         super().__init__()
         self.in_features, self.per_class = in_features, per_class
-        self.weight = nn.Parameter(torch.randn(classes * per_class, in_features))
+        self.weight = new_weight(classes * per_class, in_features)
         self.bias = nn.Parameter(torch.zeros(classes * per_class))
 
     @property

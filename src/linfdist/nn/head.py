@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from .base import Readout, Shape, largest
+from .base import Readout, Shape, largest, new_weight
 
 
 class ScaledLinear(nn.Module):
@@ -18,7 +18,7 @@ class ScaledLinear(nn.Module):
     def __init__(self, in_features: int, out_features: int) -> None:
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
-        self.weight = nn.Parameter(torch.randn(out_features, in_features))
+        self.weight = new_weight(out_features, in_features)
         self.bias = nn.Parameter(torch.zeros(out_features))
 
     def scaled_weight(self) -> Tensor:

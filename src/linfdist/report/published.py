@@ -75,3 +75,9 @@ def beside(data: str, eps: Fraction) -> list[Result]:
         if row.data == data and row.eps is not None and parse_eps(row.eps) == eps:
             chosen.setdefault((row.method, row.cited, row.test, row.robust, row.certified), row)
     return list(chosen.values())
+
+
+def paper_certified(data: str, eps: str, model: str) -> Decimal | None:
+    """Find the paper's certified accuracy of this kind of network; None if it has none."""
+    found = [row.certified for row in beside(data, parse_eps(eps)) if row.cited is None and row.model == model]
+    return found[0] if found else None

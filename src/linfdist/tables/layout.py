@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from ..eps import down, nearest, parse_eps, up, written
-from ..report.published import NETWORKS, Result, beside, tables
+from ..report.published import NETWORKS, Result, tables
 from .plan import Scale, plan
 from .rows import CompareRow, TableRow, setting_in_words
 from .rules import time_text
@@ -127,12 +127,6 @@ def mean_and_deviation(values: Sequence[float], rounded: Callable[[Fraction | fl
         return NONE
     mean = rounded(sum((written(value) for value in values), Fraction(0)) / len(values), 2)
     return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.2f}"
-
-
-def paper_certified(data: str, eps: str, model: str) -> Decimal | None:
-    """Find the paper's certified accuracy of this kind of network; None if it has none."""
-    found = [row.certified for row in beside(data, parse_eps(eps)) if row.cited is None and row.model == model]
-    return found[0] if found else None
 
 
 def cited_as(row: CompareRow) -> Result | None:

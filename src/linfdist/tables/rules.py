@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Set
 from dataclasses import dataclass
+from functools import cache
 
 from .. import recipes
 from ..data import NAMES
@@ -21,14 +22,12 @@ SHARED = frozenset({"data", "eps", *AUGMENTATION})  # keys of the recipe that ev
 _LONGEST = 1000 * 3600
 
 
-def _comparable() -> tuple[str, ...]:
-    """Name the data sets that can be compared: those whose quick recipe has no crop, which rivals do not get."""
+@cache
+def data_sets() -> tuple[str, ...]:
+    """Name the data sets whose quick recipe says what contenders share. A crop is not passed on to them."""
     quick = {name: f"{name}-quick" for name in NAMES}
     shipped = recipes.names()
     return tuple(name for name, recipe in quick.items() if recipe in shipped and recipes.load(recipe).crop is None)
-
-
-DATA = _comparable()
 
 
 @dataclass(frozen=True)
@@ -46,8 +45,9 @@ class Rules:
     limit: int | None = None
 
     def __post_init__(self) -> None:
-        if self.data not in DATA:
-            raise ValueError(f"data = {self.data!r}: must be one of {', '.join(DATA)}{closest(self.data, DATA)}")
+        known = data_sets()
+        if self.data not in known:
+            raise ValueError(f"data = {self.data!r}: must be one of {', '.join(known)}{closest(self.data, known)}")
         if not 0 < self.budget <= _LONGEST:
             raise ValueError(f"budget = {self.budget!r}: must be more than 0 and at most {time_text(_LONGEST)}")
         if self.trials < 1:
