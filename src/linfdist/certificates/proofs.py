@@ -141,8 +141,11 @@ class LogitMargin(Proof):
 
     closed_form = True
 
-    def __init__(self, network: PixelNet, x: Tensor, lipschitz: float, error: float, at_once: int) -> None:
-        z = torch.cat([network(few) for few in in_chunks(x, at_once)])  # (B, classes)
+    def __init__(
+        self, network: PixelNet, x: Tensor, lipschitz: float, error: float, at_once: int | None = None
+    ) -> None:
+        chunks = in_chunks(x, at_once or rows_at_once(network))
+        z = torch.cat([network(few) for few in chunks])  # (B, classes)
         best = z.topk(2, dim=1).values
         gap = best[:, 0].double() - best[:, 1]  # of numbers that are exact in double, rounded once by 2^-53
         radius = (gap * DOWN - 4 * error * UP) / (2 * lipschitz) * DOWN
