@@ -3,6 +3,7 @@
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -34,11 +35,11 @@ def measure(name: str, images: int) -> list[str]:
     turns = []
     for one in x[1:].split(1):
         with torch.no_grad():
-            forward = milliseconds(lambda one=one: network(one))
+            forward = milliseconds(partial(network, one))
         runs = (
-            lambda one=one: certify(network, one, eps),
-            lambda one=one: certifier(one, eps, radii=False),
-            lambda one=one: certifier(one, eps),
+            partial(certify, network, one, eps),
+            partial(certifier, one, eps, radii=False),
+            partial(certifier, one, eps),
         )
         turns.append([forward, *map(milliseconds, runs)])
     medians = [statistics.median(column) for column in zip(*turns, strict=True)]
