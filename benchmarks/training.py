@@ -14,7 +14,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 
 from linfdist import data, recipes
-from linfdist.models import load
+from linfdist.models.loading import load_floats
 from linfdist.ops import operators
 from linfdist.ops.backends import native
 from linfdist.training import Trainer
@@ -75,7 +75,7 @@ def measure_boxes(name: str, turns: int = 16) -> list[Ratio]:
     Processor time of all threads: other programs disturb it less.
     """
     recipe = recipes.override(recipes.load(BOX_RECIPE), ["box_clip=none"])
-    trainer = Trainer(recipe, data.load(recipe.data), data.info(recipe.data), network=load(name))
+    trainer = Trainer(recipe, data.load(recipe.data), data.info(recipe.data), network=load_floats(name))
     state = replace(trainer.state, p=math.inf, lr=0.0)
 
     def by_parts() -> None:
@@ -132,7 +132,7 @@ def terminal(splits: list[Split]) -> RenderableType:
 
 def terminal_boxes(name: str, costs: list[Ratio]) -> RenderableType:
     """Return the costs as a table."""
-    network = load(name).config
+    network = load_floats(name).config
     table = Table(title=f"{name}, width {network['width']}, {BOX_RECIPE}, {torch.get_num_threads()} threads")
     for heading in ("what", "processor time", "times a step at p = ∞", "at most"):
         table.add_column(heading, justify="left" if heading == "what" else "right")
