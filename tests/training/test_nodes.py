@@ -14,11 +14,14 @@ from tests.ops.processes import ROOT
 
 from .runs import AS_TEXT, FINISHED, files, metrics, same_bits, start, tensors, tiny, train
 
-pytestmark = pytest.mark.skipif(not distributed.is_gloo_available(), reason="torch was built without gloo")
+pytestmark = [
+    pytest.mark.skipif(not distributed.is_gloo_available(), reason="torch was built without gloo"),
+    pytest.mark.timeout(1800),  # nothing here waits for less: a busy machine takes as long as it takes
+]
 
-# The command line. Each process notes its id; checkpoints at every step; the process DIE_RANK is killed at step 7, once
-# (torchrun's count of restarts is no help: it is that of a launcher, not of the job), and each step takes at least SLOW
-# seconds.
+# The command line. Each process notes its id; checkpoints at every step. At step 7 the process DIE_RANK is killed, once
+# (torchrun's count of restarts is no help: it is that of a launcher, not of the job), and with HOLD every process notes
+# that it waits, until there is a note to go on.
 PROGRAM = """
 import functools, importlib, os, pathlib, signal, time
 from linfdist import training
@@ -30,15 +33,18 @@ verb.run = functools.partial(training.train, checkpoint_seconds=0)
 pathlib.Path(env["NOTES"], "rank" + env.get("RANK", "0")).write_text(str(os.getpid()))
 step = training.Trainer.step
 
-def slow_or_deadly(self, state=None):
-    time.sleep(float(env.get("SLOW", "0")))
-    died = pathlib.Path(env["NOTES"], "died")
+def held_or_deadly(self, state=None):
+    died, go = (pathlib.Path(env["NOTES"], name) for name in ("died", "go"))
     if self.done == 7 and env.get("DIE_RANK") == env["RANK"] and not died.exists():
         died.touch()
         os.kill(os.getpid(), signal.SIGKILL)
+    if self.done == 7 and "HOLD" in env:
+        pathlib.Path(env["NOTES"], "held" + env["RANK"]).touch()
+        while not go.exists():
+            time.sleep(0.02)
     return step(self, state)
 
-training.Trainer.step = slow_or_deadly
+training.Trainer.step = held_or_deadly
 main()
 """
 
@@ -54,9 +60,10 @@ class Job:
 
     def __init__(self, folder, data, port, **environment):
         self.folder, self.data, self.port = folder, data, port
-        (folder / "notes").mkdir(exist_ok=True)
+        self.notes = folder / "notes"
+        self.notes.mkdir(exist_ok=True)
         (folder / "program.py").write_text(PROGRAM)
-        self.environment = {"NOTES": str(folder / "notes"), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", **environment}
+        self.environment = {"NOTES": str(self.notes), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", **environment}
 
     def launch(self, *options, out="run", more=(), processes=1):
         """Start a launcher, as on one of two machines."""
@@ -68,7 +75,7 @@ class Job:
 
     def process(self, rank):
         """The process id of a worker."""
-        return int((self.folder / "notes" / f"rank{rank}").read_text())
+        return int((self.notes / f"rank{rank}").read_text())
 
     def checkpoint(self, out="run"):
         return self.folder / out / "checkpoint.safetensors"
@@ -93,14 +100,13 @@ def job(digits, tmp_path):
 
 def finish(*processes, good=True):
     """The outputs and errors of all; each must end well, or none may."""
-    texts = [process.communicate(timeout=280) for process in processes]
+    texts = [process.communicate() for process in processes]
     assert all((process.returncode == 0) == good for process in processes), texts
     return texts
 
 
 def wait_for(condition, *processes):
-    end = time.monotonic() + 120
-    while not condition() and time.monotonic() < end:
+    while not condition():
         assert all(process.poll() is None for process in processes), [process.communicate() for process in processes]
         time.sleep(0.02)
 
@@ -119,7 +125,6 @@ def test_a_killed_process_is_replaced(job, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_the_bits_of_an_undisturbed_run(job, tmp_path):
     """Two machines of two processes each; one process of the second is killed, and all four are started again."""
     disturbed = job(DIE_RANK="3")
@@ -131,19 +136,18 @@ def test_the_bits_of_an_undisturbed_run(job, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_a_machine_dies_and_comes_back(job, tmp_path):
     """The other launcher waits for one that joins; the run continues, and has the bits of an undisturbed one."""
-    made = job(SLOW="0.3")
+    made = job(HOLD="1")
     first = made.launch("--max-restarts", "3", more=["--resume"])
     second = made.launch("--max-restarts", "3", more=["--resume"])
-    wait_for(made.checkpoint().exists, first, second)
+    wait_for(lambda: all((made.notes / f"held{rank}").exists() for rank in range(2)), first, second)
     workers = [made.process(rank) for rank in range(2)]
     (its,) = [pid for pid in workers if int(Path(f"/proc/{pid}/stat").read_text().split()[3]) == second.pid]
     second.kill()
     os.kill(its, signal.SIGKILL)  # too: nothing runs on a machine without power
     second.communicate()
-    made.environment["SLOW"] = "0"
+    (made.notes / "go").touch()
     again = made.launch("--max-restarts", "3", more=["--resume"])
     finish(first, again)
     finish(*(made.launch(out="whole") for _ in range(2)))
@@ -151,10 +155,9 @@ def test_a_machine_dies_and_comes_back(job, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_ctrl_c_on_one_machine_stops_both_with_a_checkpoint(job):
-    made = job(SLOW="0.1")
-    nodes = [made.launch() for _ in range(2)]
+    made = job()
+    nodes = [made.launch(more=["--set", "epochs=1000000"]) for _ in range(2)]  # it ends by Ctrl-C alone
     wait_for(made.checkpoint().exists, *nodes)
     nodes[1].send_signal(signal.SIGINT)  # to the launcher, which passes it on
     texts = finish(*nodes, good=False)
@@ -163,7 +166,6 @@ def test_ctrl_c_on_one_machine_stops_both_with_a_checkpoint(job):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_misuse_is_told_once_a_machine(job, tmp_path):
     made = job()
     (_, errors), (_, more) = finish(*(made.launch("--max-restarts", "1", processes=2) for _ in range(2)), good=False)
@@ -177,7 +179,6 @@ def test_misuse_is_told_once_a_machine(job, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_the_job_of_the_page(digits, tmp_path):
     """The command of docs/cluster.md for Kubernetes, with the variables that its operator sets, for two pods."""
     yaml = pytest.importorskip("yaml")
