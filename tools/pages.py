@@ -24,7 +24,8 @@ from linfdist.models import zoo
 from linfdist.models.zoo import FILES
 from linfdist.models.zoo.cards import Card
 from linfdist.recipes import Recipe, command
-from linfdist.report.published import NETWORKS, paper_certified
+from linfdist.recipes.networks import NETWORKS
+from linfdist.report.published import paper_certified
 from linfdist.tables.layout import PEERS, paper_table
 from linfdist.tables.plan import SCALES, numbers, plan
 from linfdist.tables.rows import CompareRow, TableRow, read_compare_rows, read_table_rows
@@ -195,7 +196,7 @@ def _networks(results: Results) -> str:
     for card in results.cards:
         recipe = card.recipe
         paper = paper_certified(card.data, card.eps, recipe["model"])
-        network = f"{NETWORKS[recipe['model']]}, {recipe['depth']} × {recipe['width']}{card.mean_in_words}"
+        network = f"{NETWORKS[recipe['model']].title}, {recipe['depth']} × {recipe['width']}{card.mean_in_words}"
         lines.append([
             f"`{card.name}`", f"**{down(written(card.certified), 2)}**", "–" if paper is None else str(paper),
             nearest(card.clean, 2), card.data, card.eps, network, f"{card.hours:g}",

@@ -9,8 +9,8 @@ from linfdist.bench import Report
 from linfdist.bench.report import pairs, ratio
 from linfdist.eps import parse_eps
 from linfdist.models.zoo.cards import Card
+from linfdist.recipes.networks import NETWORKS
 from linfdist.report.plots.style import DARK, LIGHT, Theme, require_matplotlib, style
-from linfdist.report.published import NETWORKS
 from linfdist.tables.layout import published_number
 from linfdist.tables.plan import plan
 from linfdist.tables.rows import TableRow
@@ -181,7 +181,7 @@ def _ablation(rows: Sequence[TableRow]) -> Any:
         axes.plot(*zip(*marks, strict=True), "_", markersize=18, markeredgewidth=2, color=LIGHT.broken, label="paper")
         labels = [each.label.replace("E without mean shift", "E, no\nshift") for each in mine]
         axes.set_xticks(range(len(mine)), labels)
-        axes.set_title(NETWORKS[model], loc="left", fontweight="bold")
+        axes.set_title(NETWORKS[model].title, loc="left", fontweight="bold")
         axes.set(ylim=(0, 45), ylabel="certified, %")
         axes.legend(loc="upper left", ncols=2)
     return figure

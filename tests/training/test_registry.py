@@ -1,5 +1,7 @@
 """What is declared once agrees with what uses it: losses, their keys, and the networks of recipes."""
 
+from inspect import signature
+
 import pytest
 import torch
 
@@ -7,8 +9,8 @@ from linfdist import models, recipes
 from linfdist.data import Info
 from linfdist.models.loading import CLASSES, MODELS
 from linfdist.recipes import Recipe
-from linfdist.recipes.schema import DECLARED, ENDINGS, KEYS, Geometric, WarmUp
-from linfdist.report.published import NETWORKS
+from linfdist.recipes.networks import NETWORKS
+from linfdist.recipes.schema import DECLARED, KEYS, Geometric, WarmUp
 from linfdist.training.losses import LOSSES
 from linfdist.training.objective import Objective, build_network
 from linfdist.training.schedule import state_at
@@ -29,9 +31,22 @@ def recipe_for(loss: str, model: str) -> Recipe:
     return Recipe.model_validate({**labels, **sizes, **values, "loss": loss, "model": model})
 
 
-def test_recipes_and_networks_have_one_list_of_names():
-    assert tuple(MODELS) == tuple(ENDINGS) == tuple(NETWORKS)
-    assert [CLASSES[network.__name__] for network in MODELS.values()] == list(MODELS.values())
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_network_is_what_is_declared_of_it(name):
+    """It has the declared ending, and each of the keys that a recipe must have is an argument of its constructor."""
+    declared, network = NETWORKS[name], MODELS[name]
+    keys = signature(network).parameters.keys()
+    assert CLASSES[network.__name__] is network
+    assert {"width", "depth"} <= keys
+    assert ("pool" in keys) == declared.pools
+    least = declared.depths[0]
+    loss = next(loss for loss, each in DECLARED.items() if each.ending == declared.ending)
+    recipe = recipe_for(loss, name).override({"depth": least})
+    readout = build_network(recipe, INFO).readout
+    assert (readout.lipschitz is not None) == (declared.ending == "plain")
+    for depth in (least - 1, *(most + 1 for most in declared.depths[1:] if most is not None)):
+        with pytest.raises(ValueError, match=f"depth = {depth}|depth: must be at least 1"):
+            recipe.override({"depth": depth})
 
 
 def test_recipes_and_formulas_have_one_list_of_losses():
@@ -53,7 +68,7 @@ def test_declared_keys_are_those_of_the_schema(loss):
 @pytest.mark.parametrize("loss", DECLARED)
 @pytest.mark.parametrize("model", MODELS)
 def test_every_loss_trains_the_networks_it_declares_and_no_others(loss, model):
-    if DECLARED[loss].ending != ENDINGS[model]:
+    if DECLARED[loss].ending != NETWORKS[model].ending:
         with pytest.raises(ValueError, match=f"loss = '{loss}': must be .* for model = '{model}'"):
             recipe_for(loss, model)
         return
@@ -74,7 +89,7 @@ def test_every_loss_trains_the_networks_it_declares_and_no_others(loss, model):
 @pytest.mark.parametrize("loss", DECLARED)
 def test_a_loss_reads_no_key_that_it_does_not_declare(loss):
     """Keys of other losses are either refused, or idle."""
-    model = next(model for model, ending in ENDINGS.items() if ending == DECLARED[loss].ending)
+    model = next(model for model, each in NETWORKS.items() if each.ending == DECLARED[loss].ending)
     recipe = recipe_for(loss, model)
     for key in set(KEYS) - set(DECLARED[loss].keys):
         given = VALUES.get(key, 0.5)

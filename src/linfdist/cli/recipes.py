@@ -45,15 +45,17 @@ def list_() -> None:
 def _time(recipe: "Recipe") -> str:
     """Return how long a training takes, roughly: from what its dist layers compute."""
     from linfdist import data
+    from linfdist.recipes.networks import NETWORKS
 
     info = data.info(recipe.data)
     channels, *sides = info.shape
     height, width = [recipe.crop or side for side in sides]
-    if recipe.model == "conv_dist_net_mlp":
+    if not NETWORKS[recipe.model].pools:  # convolutions
         return "days"
     inputs = channels * sum(-(-height // size) * -(-width // size) for size in recipe.pool or [1])
-    hidden = recipe.depth - (recipe.model == "dist_net")
-    last = recipe.per_class * info.num_classes if recipe.model == "dist_net" else recipe.head
+    plain = recipe.ending == "plain"
+    hidden = recipe.depth - plain
+    last = recipe.per_class * info.num_classes if plain else recipe.head
     terms = inputs * recipe.width + (hidden - 1) * recipe.width**2 + recipe.width * last
     seconds = terms * info.train * recipe.epochs / TERMS_A_SECOND
     for unit, length in (("days", 86400), ("hours", 3600), ("min", 60)):

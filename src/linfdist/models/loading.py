@@ -13,17 +13,16 @@ from torch import Tensor, nn
 
 from ..errors import described
 from ..files import excerpt, header_in, read_bytes, save_tensors, tensors_in
+from ..recipes.networks import NETWORKS
 from ..runs.folder import CHECKPOINT, MODEL
 from . import zoo
 from .base import ABOVE, Network, PixelNet, construct
 from .composed import Composed, body_of, readout_of
-from .dist_net import ConvDistNetMLP, DistNet, DistNetMLP
 from .mean import Mean
 
 MODELS: dict[str, type[PixelNet]] = {  # by the names that recipes use
-    "dist_net": DistNet,
-    "dist_net_mlp": DistNetMLP,
-    "conv_dist_net_mlp": ConvDistNetMLP,
+    name: getattr(import_module(f".{network.place[0]}", __package__), network.place[1])
+    for name, network in NETWORKS.items()
 }
 CLASSES: dict[str, type[PixelNet]] = {  # by the names that configurations use
     **{network.__name__: network for network in MODELS.values()},

@@ -26,16 +26,11 @@ from ..data import NAMES, info
 from ..eps import in_words, parse_eps
 from ..errors import closest
 from ..files import excerpt
+from .networks import NETWORKS, Ending
 from .problems import RecipeError, explain, unknown_key
 
 MARGINS = ("threshold", "eps_train", "box_threshold")  # text, which may be a multiple of eps
 PHASES = ("e1", "e2", "e3", "e4")  # numbers of epochs, one after the other
-CONV_DEPTH = 6  # Table 8: five convolutions and one fully connected dist layer
-
-
-Ending = Literal["plain", "head"]
-
-ENDINGS: dict[str, Ending] = {"dist_net": "plain", "dist_net_mlp": "head", "conv_dist_net_mlp": "head"}
 
 
 @dataclass(frozen=True)
@@ -193,8 +188,8 @@ class Recipe(BaseModel):
     eps: Radius = Field(description='exact radius to certify, such as "0.3" or "8/255"')
     holdout: int = Field(0, ge=0, le=MOST, description="training images held out for making choices")
 
-    model: Annotated[str, _one_of(ENDINGS)] = Field(
-        description="plain net, net with an MLP head (Table 5), convolutional net with an MLP head (Table 8)"
+    model: Annotated[str, _one_of(NETWORKS)] = Field(
+        description=", ".join(network.summary for network in NETWORKS.values())
     )
     width: Whole = Field(
         description="neurons in each hidden dist layer; convolutional net: channels of the first layer"
@@ -316,6 +311,11 @@ class Recipe(BaseModel):
     seed: int = Field(0, ge=0, lt=2**63, description="seed of initialisation, data order and augmentation")
 
     @property
+    def ending(self) -> Ending:
+        """What its network ends in."""
+        return NETWORKS[self.model].ending
+
+    @property
     def epochs(self) -> float:
         """e1 + e2 + e3 + e4."""
         return self.e1 + self.e2 + self.e3 + self.e4
@@ -340,9 +340,9 @@ class Recipe(BaseModel):
     def unused_keys(self) -> dict[str, str]:
         """Return the keys that have no effect in this recipe, each with the reason."""
         reasons = {
-            "pool": (self.model == "conv_dist_net_mlp", "model = 'conv_dist_net_mlp' looks at the pixels"),
-            "per_class": (ENDINGS[self.model] != "plain", f"model = {self.model!r} has a head instead"),
-            "head": (ENDINGS[self.model] != "head", f"model = {self.model!r} has no head"),
+            "pool": (not NETWORKS[self.model].pools, f"model = {self.model!r} looks at the pixels"),
+            "per_class": (self.ending != "plain", f"model = {self.model!r} has a head instead"),
+            "head": (self.ending != "head", f"model = {self.model!r} has no head"),
             "flip": (self.mirror_pairs, "mirror_pairs = true sees an image and its mirror image alike"),
             "pad_mode": (self.pad == 0, "pad = 0"),
             "pad_share": (self.pad == 0 and self.crop is None, "pad = 0"),
@@ -382,7 +382,7 @@ class Recipe(BaseModel):
         return [key for key in KEYS if key not in DECLARED[self.loss].keys]
 
     def _loss_problems(self) -> list[str]:
-        loss, ending = DECLARED[self.loss], ENDINGS[self.model]
+        loss = DECLARED[self.loss]
         needs = f"loss = {self.loss!r} needs {', '.join(loss.required)}"
         problems = [f"{key}: is missing; {needs}" for key in loss.required if getattr(self, key) is None]
         for key in self._foreign_keys():
@@ -390,15 +390,15 @@ class Recipe(BaseModel):
                 problems.append(
                     f"{key} = {excerpt(value)}: does not go with loss = {self.loss!r}; leave it out, or {key}=none"
                 )
-        if loss.ending != ending:
-            allowed = " or ".join(name for name, each in DECLARED.items() if each.ending == ending)
+        if loss.ending != self.ending:
+            allowed = " or ".join(name for name, each in DECLARED.items() if each.ending == self.ending)
             problems.append(f"loss = {self.loss!r}: must be {allowed} for model = {self.model!r}")
         return problems
 
     def _box_problems(self) -> list[str]:
         if self.e4 == 0:
             return []
-        if ENDINGS[self.model] != "plain":
+        if self.ending != "plain":
             return [f"e4 = {self.e4:g}: must be 0 for model = {self.model!r}; only plain nets are trained on boxes"]
         if self.box_clip and self.clip:
             return [f"box_clip = {self.box_clip}: must be none, as there is a clip = {self.clip} from the beginning"]
@@ -410,10 +410,10 @@ class Recipe(BaseModel):
 
     def _shape_problems(self) -> list[str]:
         problems = []
-        if self.model == "dist_net" and self.depth < 2:
-            problems.append(f"depth = {self.depth}: must be at least 2 for model = 'dist_net', its last layer included")
-        if self.model == "conv_dist_net_mlp" and self.depth != CONV_DEPTH:
-            problems.append(f"depth = {self.depth}: must be {CONV_DEPTH} for model = 'conv_dist_net_mlp' (Table 8)")
+        least, most = NETWORKS[self.model].depths
+        if not least <= self.depth <= (self.depth if most is None else most):
+            allowed = f"{least}" if least == most else f"at least {least}" if most is None else f"{least} to {most}"
+            problems.append(f"depth = {self.depth}: must be {allowed} for model = {self.model!r}")
         if self.data in NAMES:
             size = min(info(self.data).shape[1:])
             problems += self._size_problems(size, f"the size of the images of {self.data}")

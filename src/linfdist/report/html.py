@@ -11,6 +11,7 @@ from typing import Any
 
 from .. import data, recipes
 from ..eps import down, nearest, percent, up
+from ..recipes.networks import NETWORKS
 from ..runs.folder import RECIPE, Run
 from ..runs.rows import count
 from ..text import printable
@@ -18,7 +19,7 @@ from . import tables
 from .charts import Chart
 from .gallery import captions, halves, magnification, pictures, png
 from .plots.curves import gain
-from .published import NETWORKS, beside
+from .published import beside
 
 
 def page(run: Run, charts: Mapping[str, Chart]) -> str:
@@ -107,7 +108,8 @@ def _comparison(run: Run) -> str:
     name, model = str(run.summary.get("data", "")), run.stored_recipe.get("model") if run.stored_recipe else None
     published = beside(name, run.eps)
     robust = "–" if counted.robust is None else counted.survive(counted.robust)
-    own = [escaped(NETWORKS.get(str(model), run.name)), "this run", nearest(percent(counted.clean, n), 2), robust]
+    title = NETWORKS[model].title if model in NETWORKS else run.name
+    own = [escaped(title), "this run", nearest(percent(counted.clean, n), 2), robust]
     rows, marks = [[*own, down(percent(counted.certified, n), 2)]], ["this"]
     notes: dict[str, int] = {}
     for row in published:

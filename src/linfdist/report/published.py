@@ -12,11 +12,6 @@ from ..eps import parse_eps
 from ..files import parse_toml
 
 _FIELDS = ("data", "eps", "method", "cited", "model", "flops", "test", "robust", "certified", "note")
-NETWORKS = {  # their titles, by the names that recipes use
-    "dist_net": "ℓ∞-dist Net",
-    "dist_net_mlp": "ℓ∞-dist Net+MLP",
-    "conv_dist_net_mlp": "Conv ℓ∞-dist Net+MLP",
-}
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from ..eps import down, nearest, parse_eps, up, written
-from ..report.published import NETWORKS, Result, tables
+from ..recipes.networks import NETWORKS
+from ..report.published import Result, tables
 from .plan import Scale, plan
 from .rows import CompareRow, TableRow, setting_in_words
 from .rules import time_text
@@ -92,7 +93,7 @@ def _name(result: Result) -> str:
 
 
 def _network(model: str | None) -> str:
-    return NONE if model is None else NETWORKS[model]
+    return NONE if model is None else NETWORKS[model].title
 
 
 def _line(
