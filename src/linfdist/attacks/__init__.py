@@ -12,15 +12,15 @@ if TYPE_CHECKING:  # what `__getattr__` below imports when it is first used
     from .smallest_change import smallest
     from .strong import Strong
 
-_CLASSES = {"pgd": "PGD", "strong": "Strong", "auto": "Auto"}
-ATTACKS = tuple(_CLASSES)
+_PLACES = {"pgd": ("pgd", "PGD"), "strong": ("strong", "Strong"), "auto": ("autoattack", "Auto")}  # module and class
+ATTACKS = tuple(_PLACES)
 
 
 def attack(name: str, **options: Any) -> "Attack":
     """Make the attack of that name; options are those of its class, `seed` among them. ValueError lists the names."""
-    if name not in _CLASSES:
+    if name not in _PLACES:
         raise ValueError(f"no attack {name!r}: the attacks are {', '.join(ATTACKS)}{closest(name, ATTACKS)}")
-    made: Attack = __getattr__(_CLASSES[name])(**options)
+    made: Attack = __getattr__(_PLACES[name][1])(**options)
     return made
 
 
@@ -29,9 +29,7 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         **dict.fromkeys(("Attack", "Attacked"), "base"),
-        "Auto": "autoattack",
-        "PGD": "pgd",
-        "Strong": "strong",
+        **{attack: module for module, attack in _PLACES.values()},
         "smallest": "smallest_change",
     },
 )

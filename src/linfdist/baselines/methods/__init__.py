@@ -28,23 +28,4 @@ TRAINING_METHODS: dict[str, type[TrainingMethod]] = {
     )
 }  # by name
 
-__all__ = [
-    "CAP",
-    "COLT",
-    "IBP",
-    "MTLIBP",
-    "PVT",
-    "SABR",
-    "TRAINING_METHODS",
-    "Adder",
-    "Adversarial",
-    "CrownIBP",
-    "DiffAI",
-    "Euclidean",
-    "FusedCrownIBP",
-    "GroupSortHinge",
-    "Natural",
-    "Smoothing",
-    "Sort",
-    "TrainingMethod",
-]
+__all__ = ["TRAINING_METHODS", "TrainingMethod"]
