@@ -14,6 +14,7 @@ from linfdist.attacks import attack
 from linfdist.attacks.surrogate import gradient, surrogate
 from linfdist.bounds import box_prover, margins
 from linfdist.bounds.head import HeadBounds
+from linfdist.bounds.interval import _pixels
 from linfdist.certificates.proofs import ROWS, rows_at_once
 from linfdist.eps import parse_eps
 from linfdist.files import load_tensors, save_tensors
@@ -87,6 +88,20 @@ def test_not_at_any_corner_either(method):
     assert (radius > 0.003).float().mean() > 0.5
     assert count_flips(net, x, corners(x, radius)) == 0
     assert count_flips(net, x, attacks(net, x, 5 * radius)) > 2  # the attack is worth its name
+
+
+def test_boxes_of_another_precision_are_rounded_outwards_and_no_further():
+    net, generator = KINDS["plain"](), torch.Generator().manual_seed(0)
+    shape = (50, math.prod(net.shape))
+    lower, reach = (torch.rand(shape, generator=generator, dtype=torch.float64) for _ in range(2))
+    lower[:, 0], reach[:, 0] = 0.25, 0.5  # numbers of float32
+    box = Box(lower, torch.lerp(lower, torch.ones_like(lower), reach))
+    found = Box(*(side.flatten(1) for side in _pixels(net.readout, box)))
+    assert found.lower.dtype == torch.float32
+    for side, exact, inside in ((found.lower, box.lower, 2.0), (found.upper, box.upper, -1.0)):
+        next_one = torch.nextafter(side, torch.full_like(side, inside)).double()
+        assert ((side.double() - exact) * inside <= 0).all()
+        assert ((next_one - exact) * inside > 0).all()
 
 
 @settings(max_examples=20)

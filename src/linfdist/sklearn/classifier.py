@@ -26,8 +26,7 @@ from . import file
 from .answers import RowCertificate, with_abstention
 from .columns import Change, Columns, is_by_column
 from .scaling import Floats, Scaling, check_exact, check_unmasked, reach
-from .training import Settings, train, updates
-from .weights import class_weights, merged, weights_of
+from .training import Settings, class_weights, merged, train, updates, weights_of
 
 ROWS = 4096  # that go through the network at once
 SLACK = 2.0**-22  # of the network's inputs: more than rounding moves them
