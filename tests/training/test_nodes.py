@@ -19,22 +19,24 @@ pytestmark = [
     pytest.mark.timeout(1800),  # nothing here waits for less: a busy machine takes as long as it takes
 ]
 
-# The command line. Each process notes its id; checkpoints at every step. At step 7 the process DIE_RANK is killed, once
-# (torchrun's count of restarts is no help: it is that of a launcher, not of the job), and with HOLD every process notes
-# that it waits, until there is a note to go on.
+# The command line. Each process notes its id and its first step; checkpoints at every step. At step 7, the process
+# DIE_RANK is killed, once (torchrun's count of restarts is no help: it is that of a launcher, not of the job), and with
+# HOLD every process notes that it waits, until there is a note to go on.
 PROGRAM = """
-import functools, importlib, os, pathlib, signal, time
+import functools, os, pathlib, signal, time
 from linfdist import training
 from linfdist.cli import main
 
 env = os.environ
-verb = importlib.import_module("linfdist.cli.train")
-verb.run = functools.partial(training.train, checkpoint_seconds=0)
+training.train = functools.partial(training.train, checkpoint_seconds=0)  # the verb imports it when it is called
 pathlib.Path(env["NOTES"], "rank" + env.get("RANK", "0")).write_text(str(os.getpid()))
-step = training.Trainer.step
+step, begun = training.Trainer.step, []
 
 def held_or_deadly(self, state=None):
     died, go = (pathlib.Path(env["NOTES"], name) for name in ("died", "go"))
+    if not begun:
+        begun.append(self.done)
+        pathlib.Path(env["NOTES"], f"begins{self.done}").touch()
     if self.done == 7 and env.get("DIE_RANK") == env["RANK"] and not died.exists():
         died.touch()
         os.kill(os.getpid(), signal.SIGKILL)
@@ -80,6 +82,15 @@ class Job:
     def checkpoint(self, out="run"):
         return self.folder / out / "checkpoint.safetensors"
 
+    def begins(self):
+        """The steps at which processes have begun."""
+        return {int(path.name.removeprefix("begins")) for path in self.notes.glob("begins*")}
+
+    def meets(self):
+        """Whether a launcher has opened the place where they meet."""
+        with socket.socket() as asking:
+            return asking.connect_ex(("127.0.0.1", self.port)) == 0
+
 
 @pytest.fixture
 def job(digits, tmp_path):
@@ -117,6 +128,7 @@ def test_a_killed_process_is_replaced(job, tmp_path):
     disturbed = job(DIE_RANK="1")
     nodes = [disturbed.launch("--max-restarts", "1", more=["--resume"]) for _ in range(2)]
     (_, errors), (_, more) = finish(*nodes)
+    assert disturbed.begins() == {0, 7}
     assert "another process of this job is gone" in errors + more
     assert "torchrun starts it again: it continues from the last checkpoint" in errors + more
     assert files(tmp_path / "run") == FINISHED
@@ -129,6 +141,7 @@ def test_the_bits_of_an_undisturbed_run(job, tmp_path):
     """Two machines of two processes each; one process of the second is killed, and all four are started again."""
     disturbed = job(DIE_RANK="3")
     finish(*(disturbed.launch("--max-restarts", "2", processes=2, more=["--resume"]) for _ in range(2)))
+    assert disturbed.begins() == {0, 7}
     finish(*(disturbed.launch(processes=2, out="whole") for _ in range(2)))
     assert same_bits(tensors(tmp_path / "run"), tensors(tmp_path / "whole"))
     assert metrics(tmp_path / "run") == metrics(tmp_path / "whole")
@@ -140,8 +153,10 @@ def test_a_machine_dies_and_comes_back(job, tmp_path):
     """The other launcher waits for one that joins; the run continues, and has the bits of an undisturbed one."""
     made = job(HOLD="1")
     first = made.launch("--max-restarts", "3", more=["--resume"])
+    wait_for(made.meets, first)  # it must be the first that opens it: with the machine that does, the job is lost
     second = made.launch("--max-restarts", "3", more=["--resume"])
     wait_for(lambda: all((made.notes / f"held{rank}").exists() for rank in range(2)), first, second)
+    assert made.checkpoint().exists()
     workers = [made.process(rank) for rank in range(2)]
     (its,) = [pid for pid in workers if int(Path(f"/proc/{pid}/stat").read_text().split()[3]) == second.pid]
     second.kill()
@@ -150,6 +165,7 @@ def test_a_machine_dies_and_comes_back(job, tmp_path):
     (made.notes / "go").touch()
     again = made.launch("--max-restarts", "3", more=["--resume"])
     finish(first, again)
+    assert made.begins() == {0, 7}
     finish(*(made.launch(out="whole") for _ in range(2)))
     assert same_bits(tensors(tmp_path / "run"), tensors(tmp_path / "whole"))
 
