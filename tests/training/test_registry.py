@@ -32,7 +32,7 @@ VALUES = {key: example(key) for loss in DECLARED.values() for key in loss.requir
 
 def recipe_for(loss: str, model: str) -> Recipe:
     values = {key: VALUES[key] for key in DECLARED[loss].required}
-    sizes = {"width": 4, "depth": 6, "e1": 2, "e2": 4, "e3": 2}
+    sizes = {"width": 4, "depth": NETWORKS[model].depths[1] or 6, "e1": 2, "e2": 4, "e3": 2}
     labels = {"name": "mine", "source": "ours", "data": "./noise", "eps": "0.1"}
     return Recipe.model_validate({**labels, **sizes, **values, "loss": loss, "model": model})
 
