@@ -298,8 +298,9 @@ CORE = {  # what certificates rest on, and the quick tests of each file
     "certificates/milp_program.py": "certificates/test_milp.py",
     "nn/base.py": "certificates/test_rounding.py attacker/test_shapes.py nn/test_mean_pool.py",
     "nn/dist.py": "nn/test_dist_linear.py nn/test_dist_conv.py nn/test_mean_shift.py models/test_dist_net.py",
-    "nn/pixels.py": "nn/test_normalize.py nn/test_clip.py nn/test_mean_pool.py nn/test_mirror_pairs.py nn/test_view.py",
-    "nn/head.py": "nn/test_head.py certificates/test_head_bounds.py models/test_dist_net.py",
+    "nn/pixels.py": "nn/test_normalize.py nn/test_clip.py nn/test_mean_pool.py nn/test_mirror_pairs.py nn/test_view.py "
+    "models/test_pool_clip.py",
+    "nn/head.py": "nn/test_head.py certificates/test_head_bounds.py",
     "models/base.py": "certificates/test_denormals.py certificates/test_rounding.py models/test_dist_net.py",
 }
 OPERATORS: dict[type, tuple[str, str]] = {  # of Python's syntax: how each is written, and what takes its place

@@ -29,3 +29,7 @@ def test_bounds_see_the_weights_in_use():
     x = torch.randn(4, 7)
     hidden = torch.nn.functional.linear(x, head.hidden.scaled_weight(), head.hidden.bias)
     assert torch.equal(head.hidden(x), hidden)
+
+
+def test_the_terms_of_both_layers_count():
+    assert Head(7, 5, 3).terms((7,)) == 7 * 5 + 5 * 3
