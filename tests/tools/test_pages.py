@@ -27,7 +27,8 @@ README = f"# x\n{BEGIN}\nold\n{END}\nrest\n"
 def card(name="mnist-0.3", **changes):
     attacked = {"percent": 94.001, "images": "some"}
     values = {
-        "name": name, "data": "mnist", "eps": "0.3", "recipe": {"model": "dist_net", "depth": 5, "width": 1024},
+        "name": name, "data": "mnist", "eps": "0.3",
+        "recipe": {"name": "mnist-ce", "source": "ours", "model": "dist_net", "depth": 5, "width": 1024},
         "seeds": [0], "hours": 2.5, "machine": "an abacus", "date": "2026-11-16", "parameters": 10, "sha256": "0" * 64,
         "n": 10000, "clean": 98.0, "pgd20": attacked | {"attack": "pgd"}, "strongest": attacked | {"attack": "strong"},
         "certified": 92.999, "method": "box", "mean_radius": 0.29999,
