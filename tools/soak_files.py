@@ -151,7 +151,11 @@ def kinds(base: Path) -> dict[str, tuple[Path, Reader]]:
         nn.MeanPool([1, 2]), nn.DistLinear(40, 5, bias=True), nn.MeanShift(5),
     )  # fmt: skip
     models.save(models.Composed(own, nn.NearestClass(5, 3, 2), (1, 4, 4)).eval(), base / "own.safetensors")
-    models.save(Mean(members, views=("same", "mirror")).eval(), base / "mean.safetensors")
+    models.save(plain, base / "pruned.safetensors", compact=True, prune=True)
+    both = Mean(members, views=("same", "mirror")).eval()
+    models.save(both, base / "mean.safetensors")
+    models.save(members[0].eval(), base / "member.safetensors")
+    models.save(both, base / "named.safetensors", prune=True, members=("member",))
     exact = freeze(plain)
     save(exact, base / "exact.safetensors")
     save(freeze(members[0].eval()), base / "head.safetensors")
@@ -184,7 +188,9 @@ def kinds(base: Path) -> dict[str, tuple[Path, Reader]]:
         "network": (base / "network.safetensors", models.load),
         "compact network": (base / "compact.safetensors", models.load),
         "network of own layers": (base / "own.safetensors", models.load),
+        "pruned network": (base / "pruned.safetensors", models.load),
         "mean of networks": (base / "mean.safetensors", models.load),
+        "mean that names a network": (base / "named.safetensors", models.load),
         "exact network": (base / "exact.safetensors", load),
         "exact network, by the verifier": (base / "exact.safetensors", twin.read),
         "exact network with a head": (base / "head.safetensors", load),

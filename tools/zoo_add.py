@@ -1,4 +1,4 @@
-"""Put a network into the zoo, `python -m tools.zoo_add RUN NAME`: rounded to 16 bits, measured, with a card."""
+"""Put a network into the zoo, `python -m tools.zoo_add RUN NAME`: rounded, pruned, measured, with a card."""
 
 import argparse
 import re
@@ -51,7 +51,12 @@ def add(
     network, header = models.load_floats(trained.model_file), {"recipe": recipe.name}
     rounded = run / COMPACT / MODEL
     rounded.parent.mkdir(exist_ok=True)
-    save(network, rounded, header, compact=True)  # the same bytes every time, so that a measurement can resume
+    members = [place for place in recipe.mean_with if place in names()]
+
+    def write(file: Path) -> None:
+        save(network, file, header, compact=True, prune=True, members=members)
+
+    write(rounded)  # the same bytes every time, so that a measurement can resume
     sha256 = file_sha256(rounded)
     out = rounded.parent / sha256[:12]  # rows of another network, trained in the same folder before, do not count
     measured = measure(rounded, data.load(recipe.data, "test", data_dir), recipe.eps, out, show_progress)
@@ -77,7 +82,7 @@ def add(
     )
     target.mkdir(parents=True, exist_ok=True)
     stored = target / f"{name}.safetensors"
-    save(network, stored, header, compact=True)
+    write(stored)
     if file_sha256(stored) != sha256:
         stored.unlink()
         raise ValueError(f"{stored} would not be what was measured: {rounded} has changed meanwhile; call again")
@@ -104,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m tools.zoo_add",
-        description="Round a network to 16 bits, measure what comes out on the test set, and write its file and card.",
+        description="Round and prune a network, measure what comes out on the test set, and write its file and card.",
     )
     parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a finished run")
     parser.add_argument("name", metavar="NAME", help="such as mnist-0.3-mlp")

@@ -42,6 +42,21 @@ def test_export_and_its_report(run, trained, tmp_path):
     assert frozen.facts["recipe"] == "digits-quick"
 
 
+def test_export_pruned(run, trained, tmp_path):
+    out = tmp_path / "small.safetensors"
+    result = run("export", trained.run, "--format", "pruned", "--out", out)
+    assert result.exit_code == 0, result.output
+    assert f"written: {out} ({out.stat().st_size:,} bytes)" in result.output
+    assert out.stat().st_size < 0.7 * (trained.run / "model.safetensors").stat().st_size
+    whole, pruned = models.load(trained.run), models.load(out)
+    x = trained.images / 255
+    assert torch.equal(whole(x), pruned(x))
+    assert (whole.pruned, pruned.pruned) == (False, True)
+    wrong = run("export", out, "--format", "pruned", "--k", 3, "--out", tmp_path / "again")
+    assert wrong.exit_code == 1
+    assert "--k: only for" in wrong.output
+
+
 def test_export_to_the_default_place_with_a_domain(run, trained, tmp_path):
     (tmp_path / "model.safetensors").write_bytes((trained.run / "model.safetensors").read_bytes())
     least, largest = torch.zeros(1, 8, 8, dtype=torch.uint8), torch.full((1, 8, 8), 255, dtype=torch.uint8)

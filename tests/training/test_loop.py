@@ -137,6 +137,14 @@ def test_resume_does_not_need_the_network_it_started_from(finished, digits, tmp_
     assert not same_bits(tensors(whole), tensors(finished))
 
 
+def test_a_start_from_a_pruned_network_is_noted(finished, digits, tmp_path, capsys):
+    start = tmp_path / "start.safetensors"
+    models.save(models.load(finished), start, prune=True)
+    out = train(tiny(start=str(start)), tmp_path / "run", data_dir=digits, quiet=True)
+    assert "training starts from a pruned network" in capsys.readouterr().out
+    assert not models.load(out).pruned
+
+
 def test_resume_without_a_checkpoint_starts_afresh(finished, digits, tmp_path):
     out = tmp_path / "run"
     out.mkdir()

@@ -6,7 +6,7 @@ from torch import nn
 
 import linfdist as ld
 from linfdist import data, recipes
-from linfdist.models import Composed
+from linfdist.models import Composed, prune
 from linfdist.nn import CenterCrop, DistLinear, Flatten, Head, MeanShift, NearestClass, Normalize, Stack
 from linfdist.training.objective import build_network
 
@@ -46,6 +46,13 @@ def test_it_learns_is_saved_and_is_certified(digits_set, tmp_path):
     assert again.class_names == digits_set.classes
     assert (again(x).argmax(1) == digits_set.labels).double().mean() > 0.7
     assert ld.certify(again, x, "0.02", y=digits_set.labels).certified.double().mean() > 0.2
+
+
+def test_a_pruned_network_is_trained_with_a_warning_and_counts_as_whole_again(digits_set):
+    pruned = prune(Composed(Stack(*layers()), NearestClass(32, 10), (1, 8, 8)).eval())
+    with pytest.warns(UserWarning, match="weights that never count there are lost"):
+        trained = ld.train("digits-quick", digits_set, network=pruned, settings=SHORT)
+    assert (pruned.pruned, trained.pruned) == (True, False)
 
 
 def test_the_recipes_own_network_is_trained_to_the_same_bits(digits_set):

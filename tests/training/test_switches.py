@@ -7,7 +7,7 @@ import torch
 
 import linfdist as ld
 from linfdist import data, recipes
-from linfdist.models import load
+from linfdist.models import load, save
 from linfdist.nn import MeanShift
 from linfdist.ops.adam import decay_direction
 from linfdist.training import Trainer
@@ -127,6 +127,16 @@ def test_batches(make):
 def test_start_from_a_network(make, finished):
     run = make(width=12, depth=3, start=str(finished))
     assert not differing(run.network.state_dict(), load(finished).state_dict())
+
+
+def test_start_from_a_pruned_network_says_so_once(make, finished, tmp_path):
+    start = tmp_path / "pruned.safetensors"
+    save(load(finished), start, prune=True)
+    run = make(width=12, depth=3, start=str(start))
+    assert "pruned network" in "".join(run.notes)
+    assert not differing(run.network.state_dict(), load(start).state_dict())
+    assert not run.network.pruned  # all weights change from here on
+    assert not make(width=12, depth=3, start=str(finished)).notes
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ class Format(str, Enum):
     exact = "exact"
     onnx = "onnx"
     onnx_exact = "onnx-exact"
+    pruned = "pruned"
     torch = "torch"
     html = "html"
 
@@ -34,6 +35,7 @@ FILES = {
     Format.exact: "exact.safetensors",
     Format.onnx: "model.onnx",
     Format.onnx_exact: "exact.onnx",
+    Format.pruned: "pruned.safetensors",
     Format.torch: "model.pt2",
     Format.html: "page.html",
 }
@@ -46,7 +48,8 @@ def export(
         typer.Option(
             "--format",
             help="exact: integers, pruned without loss (a head: float64). onnx: floats, with a certified radius unless "
-            "there is a head. onnx-exact: the integers. torch: floats, for torch.export. html: the integers on a page "
+            "there is a head. onnx-exact: the integers. pruned: the same floats in a small file, without weights that "
+            "never count for images of [0, 1]. torch: floats, for torch.export. html: the integers on a page "
             "that classifies, proves and attacks in the browser.",
         ),
     ],
@@ -87,14 +90,19 @@ def export(
         target.parent.mkdir(parents=True, exist_ok=True)  # a network of the zoo has no folder yet
     target = output(target, domain or ())
     model.check_not_overwritten(target)
-    if form in (Format.onnx, Format.torch):
+    if form in (Format.onnx, Format.pruned, Format.torch):
         if model.network.exact:
             raise ValueError(f"--format {form.value} is for float networks, and {path} is exact: take onnx-exact")
         why = f"--format exact, onnx-exact and html, not for {form.value}"
         _refuse(why, k=k, domain=domain, data=dataset, eps=eps, limit=limit)
-        from linfdist.export import to_onnx, to_torch_export  # what they need is an extra
+        if form is Format.pruned:
+            from linfdist.models import save
 
-        (to_onnx if form is Format.onnx else to_torch_export)(model.network.floats, target)
+            save(model.network.floats, target, {"recipe": model.recipe.name} if model.recipe else {}, prune=True)
+        else:
+            from linfdist.export import to_onnx, to_torch_export  # what they need is an extra
+
+            (to_onnx if form is Format.onnx else to_torch_export)(model.network.floats, target)
     else:
         if model.network.exact and form is Format.exact:
             raise ValueError(f"{path} is exact already")
@@ -110,7 +118,8 @@ def export(
 
             exact_to_onnx(frozen, target)
         _show(frozen, compared, model, target if form is Format.exact else None)
-    say(f"written: {target}" if form is not Format.html else f"written: {target} ({target.stat().st_size:,} bytes)")
+    size = f" ({target.stat().st_size:,} bytes)" if form in (Format.html, Format.pruned) else ""
+    say(f"written: {target}{size}")
     return target
 
 
@@ -203,7 +212,7 @@ def _show(frozen: "FrozenNet", compared: "tuple[str, Comparison] | None", model:
     lines.add_row("distance to float", f"{distance}, any logit, any image")
     if file is not None:
         before, after = model.file.stat().st_size, file.stat().st_size
-        lines.add_row("file", f"{after:,} bytes, {before / after:.1f} times smaller than {before:,}")
+        lines.add_row("file", f"{after:,} bytes; that of the float network has {before:,}")
     screen.print(lines)
     say(f"sha256 {frozen.sha256}")
     if compared is None:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:  # what `__getattr__` below imports when it is first used
     from .dist_net import ConvDistNetMLP, DistNet, DistNetMLP
     from .loading import from_config, load, load_floats, save
     from .mean import Mean
+    from .pruning import prune
 
 __all__ = [
     "Composed",
@@ -24,6 +25,7 @@ __all__ = [
     "from_config",
     "load",
     "load_floats",
+    "prune",
     "save",
     "zoo",
 ]
@@ -35,6 +37,7 @@ __getattr__, __dir__ = lazy_names(
         **dict.fromkeys(("ConvDistNetMLP", "DistNet", "DistNetMLP"), "dist_net"),
         **dict.fromkeys(("from_config", "load", "load_floats", "save"), "loading"),
         "Mean": "mean",
+        "prune": "pruning",
         "zoo": "",
     },
 )

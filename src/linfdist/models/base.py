@@ -128,6 +128,7 @@ class PixelNet(Contract, Network):
         self.size = shape[1:] if crop is None else (crop, crop)  # of the image after the crop
         self.class_names, self.resize = None, None
         self._file_sha256: str | None = None  # of the file that it was loaded from
+        self._pruned = False
 
     @property
     @abstractmethod
@@ -141,6 +142,17 @@ class PixelNet(Contract, Network):
     @property
     def classes(self) -> int:
         return self.readout.classes
+
+    @property
+    def pruned(self) -> bool:
+        """Whether it, or a member of it, was pruned (see `models.prune`) and not trained since."""
+        return any(each._pruned for each in self.modules() if isinstance(each, PixelNet))
+
+    def forget_pruning(self) -> None:
+        """Count as a network that was never pruned from here on, as training does: all its weights change."""
+        for each in self.modules():
+            if isinstance(each, PixelNet):
+                each._pruned = False
 
     @property
     def device(self) -> torch.device:

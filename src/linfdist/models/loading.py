@@ -1,9 +1,11 @@
 """Networks in files: build them from their configuration, save them, and load them by name, file or run."""
 
+import copy
 import hashlib
+import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
@@ -19,6 +21,8 @@ from . import zoo
 from .base import ABOVE, Network, PixelNet, construct
 from .composed import Composed, body_of, readout_of
 from .mean import Mean
+from .packing import PACKED, pack, unpack
+from .pruning import prune as pruned_of
 
 MODELS: dict[str, type[PixelNet]] = {  # by the names that recipes use
     name: getattr(import_module(f".{network.place[0]}", __package__), network.place[1])
@@ -32,6 +36,8 @@ CLASSES: dict[str, type[PixelNet]] = {  # by the names that configurations use
 LARGEST = 2**15 - 1  # of int16
 _EXPONENTS = range(-100, 101)  # far from where float32 ends, so that every multiple is exact
 _STEP = re.compile(r"2\^(-?[0-9]{1,3})")
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
+MOST_NAMED = 16  # members of a mean
 
 
 def from_config(config: Mapping[str, Any]) -> PixelNet:
@@ -58,19 +64,34 @@ _PARTS: dict[str, Callable[[object], object]] = {"members": _members_of, "body":
 # What networks are made of, by the keys of their configurations.
 
 
-def save(network: Network, path: str | Path, header: Mapping[str, Any] | None = None, compact: bool = False) -> None:
+def save(
+    network: Network,
+    path: str | Path,
+    header: Mapping[str, Any] | None = None,
+    compact: bool = False,
+    prune: bool = False,
+    members: Sequence[str] = (),
+) -> None:
     """Write the network, atomically; `header`, plain JSON, is kept beside its configuration. `load` reads the file.
 
     compact: half the size, by rounding all matrices to 16 bits. The rounded network is another one: measure and certify
     what `load` returns, which is the same on every machine.
+    prune: a fraction of the size, without the weights that never count for images of [0, 1]: see `prune`. What `load`
+    gives has the same bits on these, but is no good start for trainings.
+    members: names of networks that lie beside the file, as NAME.safetensors, or are of the zoo. The file of a `Mean`
+    names those members, with their sha256, and holds the others.
     """
     if isinstance(network, Network) and network.exact:
-        if header or compact:
-            raise ValueError("header, compact: an exact network has a file of its own kind, which takes neither")
+        if header or compact or prune or members:
+            raise ValueError(
+                "header, compact, prune, members: an exact network has a file of its own kind, which takes none"
+            )
         import_module(ABOVE["linfdist-exact"]).save(network, path)
         return
     if not isinstance(network, PixelNet):
         raise TypeError(f"network must be a network, got {described(network)}: ld.save(network, path)")
+    if prune:
+        network = pruned_of(_rounded(network) if compact else network)
     config = network.config
     if isinstance(network, Composed):
         network.check_described()
@@ -82,9 +103,23 @@ def save(network: Network, path: str | Path, header: Mapping[str, Any] | None = 
         content["classes"] = list(network.class_names)
     if network.resize is not None:
         content["resize"] = network.resize
+    if network.pruned:
+        content["pruned"] = True
+    if members:
+        tensors, content["config"] = _name_members(network, members, Path(path), prune)
     if compact:
-        tensors, content["steps"] = compress(tensors, matrices(network))
+        tensors, content["steps"] = compress(tensors, matrices(network) & tensors.keys())
+    if prune and (packed := pack(tensors)) is not None:
+        tensors, content[PACKED] = {PACKED: packed[0]}, packed[1]
     save_tensors(Path(path), tensors, content)
+
+
+def _rounded(network: PixelNet) -> PixelNet:
+    """Return the network that `load` would give after `save` with `compact`."""
+    own = copy.deepcopy(network)
+    tensors, steps = compress(own.state_dict(), matrices(own))
+    own.load_state_dict(expand(tensors, steps, own, Path()))
+    return own
 
 
 def load(source: str | os.PathLike[str], folder: Path | None = None) -> Network:
@@ -119,23 +154,109 @@ def read(source: str | os.PathLike[str], folder: Path | None = None) -> tuple[by
     return content, path
 
 
-def parse(content: bytes, path: Path) -> Network:
-    """Build the network from the content of the file at `path`: see `load`."""
+def parse(content: bytes, path: Path, named: bool = False) -> Network:
+    """Build the network of a file's content, which was read from `path`: see `load`; named: it is one of a mean's."""
     header = header_in(content, path)
     if str(header.get("format")).startswith("linfdist-exact"):
         return cast(Network, import_module(ABOVE["linfdist-exact"]).parse(content, path))
     if not isinstance(header.get("config"), dict):
         raise ValueError(f"{path} holds no network: its header has no configuration")
     tensors = tensors_in(content, path)
-    network = _of_dtype(_describe(header["config"], tensors, path), tensors)
+    if PACKED in header:
+        tensors = unpack(tensors, header[PACKED], path)
+    config, others = _with_members(header["config"], path, named)
+    if twice := sorted(tensors.keys() & others.keys()):
+        raise ValueError(f"{path}: holds {excerpt(twice[0])} of a member that it names")
+    tensors |= others
+    network = _of_dtype(_describe(config, tensors, path), tensors)
     if "steps" in header:
         tensors = expand(tensors, header["steps"], network, path)
     _check_fit(network, tensors, path)
     network._apply(lambda tensor: torch.empty(tensor.shape, dtype=tensor.dtype))  # `to_empty` imports symbolic shapes
-    load_into(network, tensors, path)
+    load_into(network, tensors, path, own=True)
     network._file_sha256 = hashlib.sha256(content).hexdigest()
     network.class_names, network.resize = _names(header, network.classes, path), _resize(header, network, path)
+    network._pruned = _is_pruned(header, path)
     return network
+
+
+# --- members by name ------------------------------------------------------------------------------
+
+
+def _name_members(
+    network: PixelNet, names: Sequence[str], path: Path, prune: bool
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return the tensors and the configuration of a mean without those of the members that have these names."""
+    if not isinstance(network, Mean):
+        raise ValueError(f"members: a {type(network).__name__} has none; only the file of a Mean names members")
+    tensors, config = network.state_dict(), dict(network.config)
+    config["members"] = list(config["members"])
+    for name in names:
+        content, file = _find_member(name, None, path)
+        other = parse_floats(content, file)
+        own = (pruned_of(other) if prune else other).state_dict()
+        found = [place for place, each in enumerate(network.members) if _same(each.state_dict(), own)]
+        if not found or other.config != network.members[found[0]].config:
+            raise ValueError(f"members: no member of this mean is the network {name!r} ({file})")
+        config["members"][found[0]] = {"name": name, "sha256": hashlib.sha256(content).hexdigest()}
+        tensors = {key: each for key, each in tensors.items() if not key.startswith(_prefix(found[0]))}
+    return tensors, config
+
+
+def _same(one: Mapping[str, Tensor], two: Mapping[str, Tensor]) -> bool:
+    return one.keys() == two.keys() and all(torch.equal(one[key].cpu(), two[key]) for key in one)
+
+
+def _prefix(place: int) -> str:
+    return f"mean.members.{place}."
+
+
+def _with_members(config: Mapping[str, Any], path: Path, named: bool) -> tuple[Mapping[str, Any], dict[str, Tensor]]:
+    """Return the configuration with that of each member that it names, and the tensors of these."""
+    members, tensors = config.get("members"), dict[str, Tensor]()
+    places = members if config.get("class") == "Mean" and isinstance(members, list) else []
+    wanted = {
+        k: each for k, each in enumerate(places) if isinstance(each, Mapping) and each.keys() == {"name", "sha256"}
+    }
+    names = [each["name"] for each in wanted.values()]
+    if wanted and named:
+        raise ValueError(f"{path}: a network that is a member by its name must not name members of its own")
+    if len(wanted) > MOST_NAMED or any(names.count(name) > 1 for name in names):
+        raise ValueError(f"{path}: members by name must be at most {MOST_NAMED} different ones, got {excerpt(names)}")
+    found = list(places)
+    for place, each in wanted.items():
+        content, file = _find_member(each["name"], each["sha256"], path)
+        network = parse(content, file, named=True)
+        if network.exact:
+            raise ValueError(f"{path}: its member {excerpt(each['name'])} is an exact network")
+        found[place] = network.floats.config
+        tensors |= {_prefix(place) + key: tensor for key, tensor in network.floats.state_dict().items()}
+    return {**config, "members": found} if wanted else config, tensors
+
+
+def _find_member(name: object, sha256: object, path: Path) -> tuple[bytes, Path]:
+    """Read the network of that name, beside the file of the mean or else of the zoo, which has that sha256, if any."""
+    if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+        raise ValueError(
+            f"{path}: a member by name is a network of the zoo, or beside this file, such as mnist-0.3; "
+            f"got {excerpt(name)}"
+        )
+    files = [folder / f"{name}.safetensors" for folder in dict.fromkeys((path.parent, zoo.FILES))]
+    there = {file: read_bytes(file) for file in files if file.is_file()}
+    for file, content in there.items():
+        if sha256 is None or hashlib.sha256(content).hexdigest() == sha256:
+            return content, file
+    if not there:
+        raise FileNotFoundError(
+            f"{path} is a mean with {name!r}, which is neither beside it nor in the zoo: get {files[0]}"
+        )
+    raise ValueError(
+        f"{path} is a mean with another {name!r} than {' and '.join(map(str, there))}: get the file with the sha256 "
+        f"{excerpt(sha256)}"
+    )
+
+
+# --- one network ----------------------------------------------------------------------------------
 
 
 def load_floats(source: str | os.PathLike[str]) -> PixelNet:
@@ -165,6 +286,13 @@ def _resize(header: Mapping[str, Any], network: PixelNet, path: Path) -> int | N
     if side is not None and (type(side) is not int or network.shape[1:] != (side, side)):
         raise ValueError(f"{path}: resizes images to {excerpt(side)}, which does not fit its network {network.shape}")
     return side
+
+
+def _is_pruned(header: Mapping[str, Any], path: Path) -> bool:
+    pruned = header.get("pruned", False)
+    if type(pruned) is not bool:
+        raise ValueError(f"{path}: pruned must be true or false, got {excerpt(pruned)}")
+    return pruned
 
 
 def _describe(config: Mapping[str, Any], tensors: Mapping[str, Tensor], path: Path) -> PixelNet:
@@ -197,16 +325,25 @@ def _layers(config: Mapping[str, Any]) -> int:
     return (depth if isinstance(depth, int) else 0) + listed + sum(map(_layers, _mappings(config.get("members", []))))
 
 
-def load_into(module: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Copy tensors into a module; names and shapes must match exactly, values must be finite."""
+def load_into(module: nn.Module, tensors: Mapping[str, Tensor], path: Path, own: bool = False) -> None:
+    """Copy tensors into a module; names and shapes must match exactly, values must be finite.
+
+    own: the tensors are the module's from now on, and are not copied.
+    """
     _check_fit(module, tensors, path)
     for name, tensor in tensors.items():
-        if not tensor.isfinite().all():
+        if tensor.numel() and not all(map(math.isfinite, tensor.aminmax())):  # a NaN is both; faster than all
             raise ValueError(f"{path}: {name} has values that are not finite")
+    given = {name: _aligned(each) for name, each in tensors.items()} if own else dict(tensors)
     try:
-        module.load_state_dict(dict(tensors))
+        module.load_state_dict(given, assign=own)
     except ValueError as error:  # a layer refuses its own values, such as a std of 0
         raise ValueError(f"{path}: {error}") from None
+
+
+def _aligned(tensor: Tensor) -> Tensor:
+    """Return the tensor as torch would place it: kernels are slower on others, such as those within a file."""
+    return tensor if tensor.data_ptr() % 64 == 0 else tensor.clone()
 
 
 def _check_fit(module: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
@@ -221,6 +358,9 @@ def _check_fit(module: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> 
                 f"{path} does not fit this network: {name} is {tensor.dtype} {tuple(tensor.shape)}, "
                 f"expected {own[name].dtype} {tuple(own[name].shape)}"
             )
+
+
+# --- 16 bits --------------------------------------------------------------------------------------
 
 
 def matrices(module: nn.Module) -> set[str]:
@@ -264,5 +404,5 @@ def expand(tensors: Mapping[str, Tensor], steps: Any, module: nn.Module, path: P
             raise ValueError(f"{path}: {name} has the step {str(step)[:60]!r}; expected 2^-100 to 2^100")
         if tensors[name].dtype != torch.int16:
             raise ValueError(f"{path}: {name} has a step, but is {tensors[name].dtype}; expected torch.int16")
-        expanded[name] = tensors[name].float() * 2.0 ** int(match[1])
+        expanded[name] = tensors[name].float().mul_(2.0 ** int(match[1]))
     return expanded

@@ -161,6 +161,7 @@ class _Run:
         with me.together():
             info, self.classes = data.info(recipe.data, recipe.resize), train_set.classes
             self.trainer = Trainer(recipe, train_set, info, me, resumed=has_checkpoint(out / CHECKPOINT))
+        self.notes += self.trainer.notes
 
     def restore_or_start(self) -> None:
         """Resume from the last checkpoint if there is one, else write the first files of the run."""

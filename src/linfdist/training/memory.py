@@ -1,5 +1,6 @@
 """Training on images in memory: `linfdist.train`."""
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -70,7 +71,10 @@ def train(
     if network is not None and (lost := sorted(changes.keys() & keys_of_networks())):
         raise ValueError(f"settings: {', '.join(lost)} would have no effect, because the network is given")
     workers = Workers(device=machine.choose_device(device))
-    trained = Trainer(chosen.override(changes), dataset, info, workers, network=network).run(callback).cpu()
+    trainer = Trainer(chosen.override(changes), dataset, info, workers, network=network)
+    for note in trainer.notes:
+        warnings.warn(note, stacklevel=2)
+    trained = trainer.run(callback).cpu()
     trained.class_names = dataset.classes
     return trained
 

@@ -40,10 +40,12 @@ def start_network(recipe: Recipe, info: Info, samples: tuple[Tensor, Tensor]) ->
     if recipe.start is None:
         return network
     try:
-        given = grow(load_floats(recipe.start), network.config, samples=samples)
+        before = load_floats(recipe.start)
+        given = grow(before, network.config, samples=samples)
     except (TypeError, ValueError) as error:
         raise ValueError(f"start = {recipe.start!r} cannot become the recipe's network: {error}") from None
     network.load_state_dict(given.state_dict())
+    network._pruned = before.pruned
     return network
 
 

@@ -48,6 +48,12 @@ class Progress:
     lr: float
 
 
+PRUNED = (
+    "training starts from a pruned network: at p = inf it is the whole one, but weights that never count there are "
+    "lost, and at finite p they would have counted; start from the unpruned file if you have it"
+)
+
+
 class Trainer:
     """Everything that one training holds: network, objective, optimiser and batches.
 
@@ -94,6 +100,8 @@ class Trainer:
             else:
                 taken_on = build_network(recipe, info) if resumed else start_network(recipe, info, few)
         self.done = 0  # steps
+        self.notes = [PRUNED] if taken_on.pruned else []  # for the user
+        taken_on.forget_pruning()
         self._take(taken_on)
         self.last = self.state  # the settings of the last step
         self.sums = no_sums()  # of this epoch so far, over all processes
