@@ -14,7 +14,7 @@ GPU_REPORT ?= build/gpu/report.json
 TORCH_INDEX ?=
 TUTORIALS ?=
 
-.PHONY: help setup test test-all test-sanitized test-gpu soak prove bench pages lint docs demo clean
+.PHONY: help setup test test-all test-sanitized test-gpu test-lowest wheel test-wheel soak prove bench pages lint docs demo clean
 
 help:  ## show the targets, with rough times on two cores
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name text; do printf '  make %-14s %s\n' "$$name" "$$text"; done
@@ -73,6 +73,27 @@ test-sanitized: setup  ## the tests of ops on the C++ core with ASan and UBSan (
 test-gpu: .venv-gpu/.package  ## the tests that need a GPU, and its speed; everything into GPU_REPORT, a file to send back
 	.venv-gpu/bin/python -m tools.on_gpu --out $(GPU_REPORT)
 
+# The lower bounds of pyproject.toml in an environment of their own, where the package is installed, not linked.
+LOWEST_TESTS ?= tests/certificates tests/cli tests/exact tests/export tests/models tests/nn tests/ops tests/recipes tests/runs tests/sklearn
+lowest_pip := .venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check
+.venv-lowest/.package: pyproject.toml constraints.txt constraints-lowest.txt $(native_sources) $(shell find src -name '*.*')
+	$(PYTHON) -m venv .venv-lowest
+	$(lowest_pip) -c constraints.txt scikit-build-core cmake ninja hypothesis pytest pytest-timeout
+	$(lowest_pip) -c constraints-lowest.txt torch numpy
+	$(lowest_pip) -c constraints-lowest.txt --no-build-isolation '.[milp,onnx,report,sklearn]'
+	@touch $@
+
+test-lowest: .venv-lowest/.package  ## the tests of the core with the oldest versions that pyproject.toml allows (10 min)
+	.venv-lowest/bin/python -m pytest -q -m 'not slow' $(LOWEST_TESTS)
+
+wheel: setup  ## the source archive, and the wheel that is built from it for this machine, into dist/ (1 min)
+	rm -rf dist
+	LINFDIST_NATIVE=ON $(bin)/python -m build --no-isolation
+
+# WHEEL names one that is there already.
+test-wheel: setup $(if $(WHEEL),,wheel)  ## install the wheel into an empty environment and use it there (3 min)
+	LINFDIST_TEST_WHEEL=$(or $(WHEEL),$$(ls dist/*.whl)) $(bin)/python -m pytest -q -s tests/wheel
+
 soak: setup  ## attacks on certificates, and killed commands; counts in build/soak/soak.json (1 h)
 	$(bin)/python -m tools.soak --minutes 60 --seed 0
 
@@ -105,4 +126,4 @@ demo: .venv/.demo  ## fetch MNIST, train mnist-quick from scratch, certify and a
 	$(bin)/linfdist report runs/mnist-quick
 
 clean:  ## remove what the targets above have made
-	rm -rf .venv .venv-gpu build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-gpu .venv-lowest build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis

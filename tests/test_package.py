@@ -10,12 +10,14 @@ import pytest
 
 import linfdist as ld
 from linfdist.errors import LinfdistError
+from linfdist.files import tomllib
 
 from .ops.processes import ROOT, python
 
 SOURCE = ROOT / "src" / "linfdist"
 FILES = sorted(SOURCE.rglob("*.py"))
 OPS = sorted((SOURCE / "ops").rglob("*.py"))
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 LEAVES = {"data", "eps", "errors", "files", "lazy", "recipes", "runs", "text", "version"}
 
 # Who may import whom, from top to bottom: a row names nothing above itself. CONTRIBUTING.md quotes it.
@@ -344,3 +346,17 @@ def test_what_tab_offers_is_ours_and_works():
     )
     run = python("-c", program)
     assert run.returncode == 0, run.stderr
+
+
+def test_the_lower_bounds_are_those_that_are_tested():
+    """Except packages of a GPU and of another project's attack, which `make test-lowest` does without."""
+    extras = PROJECT["optional-dependencies"]
+    users = [extras[name] for name in extras.keys() - {"attack", "dev", "docs", "gpu"}]
+    asked = {line.replace(">=", "==", 1) for line in sum(users, PROJECT["dependencies"])}
+    assert asked == set(re.findall(r"^\w.*$", (ROOT / "constraints-lowest.txt").read_text(), re.MULTILINE))
+
+
+def test_the_badges_are_true():
+    badges = re.findall(r"!\[([^]]*)\]\(https://img\.shields\.io/badge/", (ROOT / "README.md").read_text())
+    asked = [f"Python{PROJECT['requires-python']}", PROJECT["dependencies"][0]]
+    assert badges == [*(each.replace(">=", " ≥ ") for each in asked), f"licence {PROJECT['license']}"]
