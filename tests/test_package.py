@@ -357,6 +357,13 @@ def test_the_lower_bounds_are_those_that_are_tested():
     assert asked == set(tested.splitlines()[1:])
 
 
+def test_the_version_is_the_same_everywhere():
+    number = re.escape(PROJECT["version"])
+    assert re.search(rf"^version: {number}$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
+    newest = re.findall(r"^## \[([\d.]+)\] - \d{4}-\d\d-\d\d$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest[0] == PROJECT["version"]
+
+
 def test_the_badges_are_true():
     badges = re.findall(r"!\[([^]]*)\]\(https://img\.shields\.io/badge/", (ROOT / "README.md").read_text())
     asked = [f"Python{PROJECT['requires-python']}", PROJECT["dependencies"][0]]
