@@ -164,7 +164,7 @@ def test_a_data_set_is_attacked(gray):
         assert torch.equal(attack("pgd")(network, data, None, "4/255").images, expected.images), name
     few = images[:2].numpy(), labels[:2].numpy()
     assert len(smallest(network, few, None, rounds=1).images) == 2
-    with pytest.raises(TypeError, match="y must be the labels"):
+    with pytest.raises(TypeError, match="has no labels, which an attack needs"):
         attack("pgd")(network, images.float() / 255, None, "4/255")
 
 
@@ -209,7 +209,7 @@ def test_layers_take_data_sets_too(gray):
         ([(np.zeros((6, 5)), 0.7)], TypeError, "whole numbers or names of classes, got float64"),
         ([(np.zeros((6, 5)), True)], TypeError, "got bool"),
         ([(np.ma.masked_array(np.zeros((6, 5))), 1)], TypeError, "masked"),
-        ([(np.zeros((6, 5)), "cow")], ValueError, "'cow' is none of the classes, cat, dog, emu, fox"),
+        ([(np.zeros((6, 5)), "cow")], ValueError, "'cow' is not one of the classes, cat, dog, emu, fox"),
         ([(np.zeros((6, 5)), "foxx")], ValueError, "did you mean fox"),
         ([(np.zeros((6, 5)), 4)], ValueError, "classes 0 to 3, got 4 to 4"),
         ([(np.zeros((6, 5)), 1), (np.zeros((6, 5)), "cat")], TypeError, "got both"),
@@ -370,7 +370,7 @@ def test_labels_that_are_names_are_sorted_and_come_back(gray, tmp_path):
     assert torch.equal(proof.certified, torch.tensor([a == b for a, b in zip(proof.names, names, strict=True)]))
     ld.save(network, tmp_path / "mine.safetensors")
     assert ld.certify(ld.load(tmp_path / "mine.safetensors"), images[0].numpy(), None).names == proof.names[:1]
-    with pytest.raises(ValueError, match="labels: 'ant' is none of the classes, bee, newt"):
+    with pytest.raises(ValueError, match="labels: 'ant' is not one of the classes, bee, newt"):
         ld.train("digits-quick", images, ["ant"] * 30, classes=["bee", "newt"], settings=SHORT)
 
 

@@ -54,7 +54,7 @@ def _dtype(name: str) -> "torch.dtype":
 
 @contextmanager
 def opened(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a regular file for reading, once and without waiting: ValueError for a pipe, a device or a folder."""
+    """Open a regular file for reading, once and without waiting; raise ValueError for a pipe, a device or a folder."""
     handle = os.open(path, os.O_RDONLY | _AT_ONCE)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
@@ -187,7 +187,7 @@ def append(path: Path, content: str) -> None:
 
 @contextmanager
 def alone(path: Path, doing: str, advice: str) -> Iterator[None]:
-    """Hold the lock `path`, which ends with its process; ValueError says who else holds it, and since when."""
+    """Hold the lock `path` while this process lives; raise ValueError that says who else holds it, and since when."""
     from filelock import FileLock, Timeout
 
     _check_kind(path)  # a link would be followed, and what it leads to emptied
@@ -246,7 +246,7 @@ def mapped(path: Path) -> bytes | mmap.mmap:
 
 
 def tensors_in(content: bytes | mmap.mmap, path: Path) -> dict[str, "Tensor"]:
-    """Return the tensors of a safetensors file that was read from `path`; ValueError if it is no such file.
+    """Return the tensors of a safetensors file that was read from `path`; raise ValueError for any other file.
 
     Those of a mapped file share its memory. They must fill the file, without gaps and without overlaps.
     """
@@ -267,7 +267,7 @@ def tensors_in(content: bytes | mmap.mmap, path: Path) -> dict[str, "Tensor"]:
 
 
 def metadata_in(content: bytes | mmap.mmap, path: Path) -> dict[str, str]:
-    """Return the metadata of a safetensors file that was read from `path`; ValueError if it is no such file."""
+    """Return the metadata of a safetensors file that was read from `path`; raise ValueError for any other file."""
     return _described(content, path)[0]
 
 
@@ -316,7 +316,7 @@ def _damaged(path: Path, why: str) -> ValueError:
 
 
 def parse_json(text: str | bytes, where: str) -> Any:
-    """Parse a JSON text; ValueError starts with `where` and says what is wrong.
+    """Parse a JSON text; raise ValueError that starts with `where` and says what is wrong.
 
     Stricter than JSON itself: no NaN or infinity, no number beyond all floats, no integer of more than 20 digits, no
     key twice, no more than 32 levels, and no half of a surrogate pair in a string.
@@ -339,7 +339,7 @@ def parse_json(text: str | bytes, where: str) -> Any:
 
 
 def parse_toml(text: str | bytes, where: str, parse_float: Callable[[str], Any] = float) -> dict[str, Any]:
-    """Parse a TOML text; ValueError starts with `where` and says what is wrong. No more than 32 levels are allowed."""
+    """Parse a TOML text; raise ValueError that starts with `where` and says what is wrong. 32 levels are allowed."""
     try:
         value = tomllib.loads(text.decode() if isinstance(text, bytes) else text, parse_float=parse_float)
         _check_value(value)
@@ -353,7 +353,7 @@ def parse_toml(text: str | bytes, where: str, parse_float: Callable[[str], Any] 
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
-    """Read a JSON file that holds an object, with `parse_json`; ValueError names the file."""
+    """Read a JSON file that holds an object; raise ValueError that names the file. See `parse_json`."""
     return _object_in(parse_json(read_bytes(path, MOST_BYTES), str(path)), str(path))
 
 

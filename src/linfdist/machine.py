@@ -146,7 +146,7 @@ class Machine:
 
 
 def describe_machine() -> Machine:
-    """Describe this machine; RuntimeError says which override cannot be honoured here."""
+    """Describe this machine; raise RuntimeError that names an override that cannot be honoured here."""
     return Machine(
         cpu=cpu_model(),
         cores=usable_cores(),

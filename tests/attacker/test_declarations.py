@@ -52,7 +52,7 @@ class Called(PixelNet):
 def test_parts_that_torch_does_not_see():
     net = Hidden().eval()
     net.readout.register_forward_hook(lambda module, inputs, output: 100 * output)
-    with pytest.raises(TypeError, match=r"Hidden\.readout is no submodule"):
+    with pytest.raises(TypeError, match=r"Hidden\.readout is not a submodule"):
         ld.certify(net, X, "0.4")
 
 

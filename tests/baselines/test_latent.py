@@ -163,7 +163,7 @@ def test_what_makes_no_sense_is_refused():
     straight.body = Stack(*(layer for layer in straight.body if not nonlinear(layer)))
     for net, what in (
         (DistNet((1, 3, 3), 4, 5, 2, [0.3], 0.3), "its part DistLinear has none of the bounds"),
-        (straight, "no bend in ReLUNet"),
+        (straight, "but a ReLUNet has none"),
     ):
         with pytest.raises(TypeError, match=what):
             COLT().start(net, Stage(0.0, 0.1, 0.0, 0.0, 0.1))

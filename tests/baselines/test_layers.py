@@ -194,5 +194,5 @@ def test_weights_that_are_not_finite_are_refused():
         scores.linear.weight[0, 0] = torch.nan
     with pytest.raises(ValueError, match="not finite"):
         scores.linear.check("scores")
-    with pytest.raises(ValueError, match="too long for the precision"):
+    with pytest.raises(ValueError, match="too long to bound their rounding"):
         Stack(Linear(3, 2)).rounding(Fraction(1), Fraction(1, 4))

@@ -171,7 +171,7 @@ def test_what_cannot_be_trusted_is_refused(tmp_path):
     for key, value in {"keep": 0.0, "terms": 65, "hidden": [], "classes": 0}.items():
         with pytest.raises(ValueError, match=key):
             SortNet(**{"shape": (1, 3, 3), "classes": 4, "mean": [0.3], "std": 0.3, "hidden": [5], key: value})
-    with pytest.raises(ValueError, match="weigh nothing"):
+    with pytest.raises(ValueError, match="have weight 0"):
         SortLinear(3, 3, 0.99, 60)
     broken = net(0)
     with torch.no_grad():

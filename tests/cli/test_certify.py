@@ -108,7 +108,7 @@ def test_methods(certify):
         (["nowhere.png"], "nowhere.png does not exist"),
         (["empty"], "empty holds no images"),
         (["text.png"], "text.png is not an intact image"),
-        (["colour.png"], "colour.png is in colour, gray is needed"),
+        (["colour.png"], "colour.png is in colour, but must be gray: convert it first"),
         (["few/0.png", "wide.png"], "wide.png has 9 × 8 pixels, but the network takes 8 × 8"),
         (["few", "--eps", "-1"], "is negative"),
         (["few", "--eps", "8/0"], "divides by zero"),

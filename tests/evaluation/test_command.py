@@ -111,7 +111,7 @@ def test_errors_are_told_without_a_traceback(run, call, tmp_path):
         ([run, "--data", "digit"], "neither a folder of images nor one of"),
         ([run, "--out", tmp_path / "file" / "x"], "file"),
         ([run, "--attack", "pdg"], f"attack = 'pdg': must be one of none, {', '.join(ATTACKS)}"),
-        ([run, "--attack", "none,pgd"], "none cannot be combined with others"),
+        ([run, "--attack", "none,pgd"], "'none' cannot be combined with other attacks"),
         ([run, "--shard", "9/8"], "shard = '9/8': the first number must be between 1 and the second"),
         ([run, "--shard", "three"], "shard = 'three': must be two whole numbers, such as 3/8"),
         ([run, "--limit", "0"], "limit = 0: must be at least 1 image"),

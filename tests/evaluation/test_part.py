@@ -98,7 +98,7 @@ DAMAGE = {
     "deep": (lambda lines: lines.__setitem__(1, b"[" * 100_000), "line 2"),
     "a number": (lambda lines: lines.__setitem__(1, b"3"), "line 2: must be a batch with its rows and seconds, got 3"),
     "a batch twice": (lambda lines: lines.insert(3, lines[1]), "line 4: batch 1 does not belong"),
-    "a batch of another shard": (changed(1, batch=0), "batch 0 does not belong here"),
+    "a batch of another shard": (changed(1, batch=0), "batch 0 does not belong to this file"),
     "rows missing": (changed(1, rows=json_rows(*FIRST.rows[:1])), "batch 1 must have 2 rows"),
     "rows swapped": (changed(1, rows=json_rows(*FIRST.rows[::-1])), "the row of image 3 is where that of image 2"),
     "no seconds": (changed(1, seconds=None), "seconds must be numbers, got None"),

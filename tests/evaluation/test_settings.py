@@ -54,7 +54,7 @@ def test_attacks(given, expected):
     [
         (["pdg"], f"attack = 'pdg': must be one of none, {', '.join(ATTACKS)}"),
         (["pgd,PGD"], "attack = 'PGD': must be one of"),
-        (["none", "pgd"], "none cannot be combined with others"),
+        (["none", "pgd"], "'none' cannot be combined with other attacks"),
     ],
 )
 def test_attacks_that_do_not_exist(given, complaint):

@@ -163,7 +163,7 @@ def test_errors_of_certify(run, trained, tmp_path):
     save_image(torch.zeros(1, 8, 9, dtype=torch.uint8), tmp_path / "wide.png")
     save_image(trained.images[0], tmp_path / "image.png")
     for arguments, complaint in [
-        ([trained.run / "model.safetensors", tmp_path / "image.png"], "is no exact network"),
+        ([trained.run / "model.safetensors", tmp_path / "image.png"], "is not an exact network"),
         ([trained.file, tmp_path / "wide.png"], "wide.png has 9 × 8 pixels, but the network takes 8 × 8"),
         ([trained.file, tmp_path / "image.png", "--method", "milp"], "certified by margin or box"),
         ([trained.file, tmp_path / "image.png", "--eps", "0.1"], "--eps: not with --exact"),
@@ -201,7 +201,7 @@ def test_verify(run, trained, tmp_path):
         ("wrong", image, trained.file, "levels: the certificate says"),
         ("one", other, trained.file, "holds no certificate of this image"),
         ("one", image, tmp_path / "damaged", "is damaged or was changed"),
-        ("one", image, trained.run / "model.safetensors", "is no exact network"),
+        ("one", image, trained.run / "model.safetensors", "is not an exact network"),
         ("one", image, tmp_path / "none", "No such file"),
         ("one", tmp_path / "text.json", trained.file, "is not an intact image"),
         ("none", image, trained.file, "No such file"),

@@ -134,7 +134,7 @@ def bits_beyond_the_inputs(header, tensors):
         (lambda header, tensors: tensors.update(lower=tensors["upper"], upper=tensors["lower"]), "domain is empty"),
         (lambda header, tensors: tensors.update({"0.weight": tensors["0.weight"][1:]}), "weights for"),
         (lambda header, tensors: tensors.update({"0.bias": tensors["0.bias"].to(torch.int16)}), "layer 0 has"),
-        (lambda header, tensors: header.update(format="linfdist-exact-2"), "no exact network"),
+        (lambda header, tensors: header.update(format="linfdist-exact-2"), "not an exact network"),
     ],
 )
 def test_whatever_could_not_be_trusted_is_refused(trained, tmp_path, change, complaint):
@@ -164,7 +164,7 @@ def test_whatever_could_not_be_trusted_is_refused(trained, tmp_path, change, com
 )
 def test_the_twin_refuses_what_does_not_fit_together(change, tmp_path):
     forged(exact.freeze(random_net(0)), tmp_path / "net", change)
-    with pytest.raises(ValueError, match="net is no exact network: "):
+    with pytest.raises(ValueError, match="net is not an exact network: "):
         twin.read(tmp_path / "net")
 
 
@@ -238,7 +238,7 @@ def test_whatever_could_not_be_trusted_of_a_head_is_refused(trained_mlp, tmp_pat
     with pytest.raises(ValueError, match=complaint):
         exact.load(tmp_path / "net")
     (proof,) = exact.certificates(trained_mlp.frozen, trained_mlp.images[:1])
-    with pytest.raises(ValueError, match="is no exact network: ") as caught:
+    with pytest.raises(ValueError, match="is not an exact network: ") as caught:
         exact.verify(proof.json(), trained_mlp.images[0].numpy(), tmp_path / "net")
     assert "model_sha256" not in str(caught.value)  # it did not come that far
 
@@ -260,9 +260,9 @@ def test_bits_beyond_the_inputs(tmp_path):
 def test_other_files_are_refused(trained, tmp_path):
     with pytest.raises(FileNotFoundError, match="linfdist export MODEL --format exact"):
         exact.load(tmp_path / "nothing")
-    with pytest.raises(ValueError, match="is no exact network: its format is None"):
+    with pytest.raises(ValueError, match="is not an exact network: its format is None"):
         exact.load(trained.run / "model.safetensors")
-    with pytest.raises(ValueError, match="is no exact network: its format is None"):
+    with pytest.raises(ValueError, match="is not an exact network: its format is None"):
         twin.read(trained.run / "model.safetensors")
     tensors, header = load_tensors(trained.file)
     save_tensors(tmp_path / "floats", {**tensors, "0.weight": tensors["0.weight"].float()}, header)

@@ -123,9 +123,9 @@ def steps(**changes):
 
 
 HOSTILE = {
-    "no such matrix": (steps(nothing="2^-11"), "no matrix of its network"),
-    "a buffer": (steps(**{"body.layers.0.mean": "2^-11"}), "no matrix of its network"),
-    "a bias": (steps(**{"last.bias": "2^-11"}), "no matrix of its network"),
+    "no such matrix": (steps(nothing="2^-11"), "not a matrix of its network"),
+    "a buffer": (steps(**{"body.layers.0.mean": "2^-11"}), "not a matrix of its network"),
+    "a bias": (steps(**{"last.bias": "2^-11"}), "not a matrix of its network"),
     "no power of two": (steps(**{"last.weight": "3^-11"}), "expected 2^-100 to 2^100"),
     "a number": (steps(**{"last.weight": 0.5}), "expected 2^-100 to 2^100"),
     "huge": (steps(**{"last.weight": "2^101"}), "expected 2^-100 to 2^100"),

@@ -91,7 +91,7 @@ def test_missing(run, name):
 
 
 def test_no_folder(tmp_path):
-    with pytest.raises(FileNotFoundError, match="is no folder"):
+    with pytest.raises(FileNotFoundError, match="is not a folder"):
         read_run(tmp_path / "absent")
 
 

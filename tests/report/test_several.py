@@ -81,7 +81,7 @@ def test_names_are_told_apart_and_escaped(run, call, tmp_path):
     [
         (lambda run: [run, run], "given twice"),
         (lambda run: [run, "--eps", "0.1"], "goes with several runs"),
-        (lambda run: [run, run.parent / "none"], "is no folder"),
+        (lambda run: [run, run.parent / "none"], "is not a folder"),
     ],
 )
 def test_bad_input_is_named(run, call, arguments, complaint):

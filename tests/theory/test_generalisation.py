@@ -94,7 +94,7 @@ def test_bad_input_is_refused(case):
     network, x, y = case
     with pytest.raises(ValueError, match="r = -1"):
         theory.robust_error_bound(network, x, y, -1, 0.1)
-    with pytest.raises(ValueError, match="there are none"):
+    with pytest.raises(ValueError, match="images is empty"):
         theory.robust_error_bound(network, x[:0], y[:0], 0.1, 0.1)
     with pytest.raises(ValueError, match="y must have shape"):
         theory.robust_error_bound(network, x, y[:-1], 0.1, 0.1)

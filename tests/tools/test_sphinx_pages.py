@@ -63,7 +63,7 @@ def test_every_page_is_in_the_navigation_once():
     listed = re.findall(r"^([\w/-]+)$", trees, re.MULTILINE)
     assert len(set(listed)) == len(listed)
     pages = {path.relative_to(ROOT / "docs").with_suffix("").as_posix() for path in (ROOT / "docs").rglob("*.md")}
-    for_contributors = {"notebook", "gpu-code", "gpu-model"}
+    for_contributors = {"notebook"}
     assert for_contributors <= set((ROOT / "docs" / "contributing.md").read_text(encoding="utf-8").split())
     pages -= {page for page in pages if page.startswith("api/")} | {"index", *for_contributors}
     assert set(listed) == pages | {"api/index"}

@@ -197,5 +197,5 @@ def test_what_counts_more_is_drawn_more_often():
     even = Sampler(17, counts=torch.full((17,), 0.3, dtype=torch.float64))
     even.begin_epoch(17, False, torch.Generator().manual_seed(0))
     assert sorted(even.order.tolist()) == list(range(17))
-    with pytest.raises(ValueError, match="leave safe_share"):
+    with pytest.raises(ValueError, match="must be 1 if images have weights"):
         Sampler(7, safe_share=0.5, counts=counts)

@@ -177,16 +177,18 @@ def opened(model: object, data: Any, y: Any) -> tuple[Network, Tensor, Tensor]:
     """Return a network, its inputs and their labels; raise for what cannot be attacked, with the reason."""
     network, x, labels, _ = as_asked(model, data, y)
     if labels is None:
-        raise TypeError(f"y must be the labels, as {described(data)} has none: an attack looks for other classes")
+        raise TypeError(f"y: {described(data)} has no labels, which an attack needs: give them as y")
     if any(module.training for module in network.floats.modules()):
         raise ValueError("a network in training mode cannot be attacked: call .eval() first")
     check_plain(x, "x")
     network.check_images(x)
     pixels = network.to_pixels(x)
     if not ((pixels >= 0) & (pixels <= 1)).all():  # NaN fails too
-        raise ValueError("pixels must lie in [0, 1]")
+        raise ValueError(
+            f"pixels must lie in [0, 1], got values from {float(pixels.min())!r} to {float(pixels.max())!r}"
+        )
     if network.classes < 2:
-        raise ValueError("a network with one class cannot be fooled")
+        raise ValueError("a network with one class cannot be attacked: it needs at least two classes")
     check_labels(network.classes, labels, len(x))  # a label that is no class would pass for broken
     return network, x, labels
 

@@ -126,6 +126,6 @@ def _choose(which: Tensor, one: Tensor, other: Tensor) -> Tensor:
 
 
 def _ranked(logits: Tensor, y: Tensor, rank: int) -> Tensor:
-    """Return the wrong class (B,) with `rank` wrong classes before it; the last one if there are not so many."""
+    """Return the wrong class (B,) with `rank` wrong classes before it; the last one if there are fewer."""
     others = _others(logits, y)
     return others.topk(min(rank + 1, others.shape[1] - 1), dim=1).indices[:, -1]

@@ -59,8 +59,8 @@ def surrogate(network: PixelNet, x: Tensor, p: float) -> Tensor:
 
     At p = inf the gradient of a distance follows the farthest coordinate alone. To make a distance smaller, though, all
     coordinates that are nearly as far must move too; those of finite p have weight (|x - w| / y)^(p - 1). Evaluated in
-    each layer at the values of p = inf, such gradients stay useful down to p = 8. Those of the whole network at such a
-    p belong to another function.
+    each layer at the values of p = inf, such gradients stay useful down to p = 8. The gradients of the whole network at
+    such a p belong to another function.
     """
     if p == math.inf:
         return network(x)

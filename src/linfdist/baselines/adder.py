@@ -33,7 +33,7 @@ class NormLinear(LipschitzModule):
 
     def check(self, name: str) -> None:
         if self.norm not in (1, 2):
-            raise ValueError(f"{name}.norm = {self.norm!r}: must be 1 or 2, for no other norm has a proof")
+            raise ValueError(f"{name}.norm = {self.norm!r}: must be 1 or 2, because other norms have no proof")
 
     @property
     def inputs(self) -> int:
@@ -78,7 +78,10 @@ class NormLinear(LipschitzModule):
         """Count a subtraction, at most as many roundings as there are inputs, and a square and a root for p = 2."""
         count = self.inputs + 4
         if 2 * count * unit > 1:
-            raise ValueError(f"sums of {self.inputs} terms are too long for the precision: nothing is known of them")
+            raise ValueError(
+                f"sums of {self.inputs} terms are too long to bound their rounding in this "
+                "precision: use fewer inputs, or float64"
+            )
         reach = max(size + largest(self.weight), Fraction(1))
         whole = reach * Fraction(self.lipschitz)
         error = count * unit / (1 - count * unit) * whole + Fraction(self._underflow(torch.finfo(self.weight.dtype)))
@@ -147,5 +150,5 @@ class BatchNorm(LipschitzModule):
 
     def check(self, name: str) -> None:
         if not (self.running_var >= 0).all():
-            raise ValueError(f"{name}.running_var has values below 0: no variance is")
+            raise ValueError(f"{name}.running_var has negative values, but a variance must be at least 0")
         largest(self.scale)

@@ -99,7 +99,10 @@ class Affine(LipschitzModule):
         """
         count = self.inputs + 2
         if 2 * count * unit > 1:
-            raise ValueError(f"sums of {self.inputs} products are too long for the precision: nothing is known of them")
+            raise ValueError(
+                f"sums of {self.inputs} products are too long to bound their rounding in this "
+                "precision: use fewer inputs, or float64"
+            )
         largest(self.weight)
         whole = Fraction(self.lipschitz) * size + largest(self.bias)
         flushed = 2 * self.inputs * Fraction(self._tiny) * (size + 1 + Fraction(self.lipschitz))

@@ -38,7 +38,7 @@ def by_parallel_lines(body: Stack, pixels: Box, draws: int = 0, generator: torch
     is linear in as many unknowns of [−1, 1] as there are pixels and ReLUs so far, and the half width of its box is the
     ℓ1 norm of its coefficients.
 
-    draws = 0: the coefficients are stored one by one; that is for small networks. draws > 0: only so many sums of them
+    draws = 0: the coefficients are stored one by one; that is for small networks. draws > 0: only `draws` sums of them
     are stored, with random weights from a Cauchy distribution. The median of their absolute values estimates the norm
     (Wong et al., 2018), whatever the number of unknowns is, but the estimate may be too small. All images share the
     draws.

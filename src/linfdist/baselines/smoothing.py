@@ -132,7 +132,7 @@ SMALL, LARGE = 2.0**-400, 2.0**400
 def lower_bound(successes: int, trials: int, alpha: float) -> float:
     """Bound the probability of a success from below, given the successes in independent trials (Clopper & Pearson).
 
-    Returns a p such that so many successes, or more, in independent trials of probability p have probability <= alpha;
+    Returns a p such that `successes` or more in independent trials of probability p have probability <= alpha;
     or 0. If the probability of a success is q, then q >= lower_bound(…) with probability at least 1 − alpha over the
     trials. The result is the largest such multiple of 2^-20 or, rarely, one of the next below: it has passed `at_most`.
     """

@@ -46,7 +46,7 @@ class SortLinear(LipschitzModule):
             raise ValueError(f"terms = {terms!r}: must be between 1 and 64, the number of distances in a sum")
         self.keep, self.shares = keep, geometric(keep, terms) if keep < 1 else (1.0,)
         if self.shares[-1] < LEAST:
-            raise ValueError(f"keep = {keep!r} and terms = {terms!r}: the last terms weigh nothing, take fewer of them")
+            raise ValueError(f"keep = {keep!r} and terms = {terms!r}: the last terms have weight 0: give fewer terms")
         start = DistLinear(in_features, out_features, bias, identity_init)
         self.weight = start.weight
         self.register_parameter("bias", start.bias)

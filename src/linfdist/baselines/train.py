@@ -37,7 +37,7 @@ def train(
 
     method: a name of `TRAINING_METHODS`, or a `TrainingMethod`. callback: called after each epoch; an exception that it
     raises ends the training. The plan's seed and the step determine the order, the augmentation and whatever a method
-    draws; torch's own generator is left as it was. Raises `Diverged` if the loss is no longer finite.
+    draws; torch's own generator is left as it was. Raises Raises `Diverged` if the loss is no longer finite.
     """
     if isinstance(method, str):
         if method not in TRAINING_METHODS:

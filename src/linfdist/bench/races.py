@@ -28,7 +28,7 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Contender:
-    """`prepare` is not timed, `run` is; `elements` counts the terms |x_i - w_i|, or the products, it works through."""
+    """`run` is timed, `prepare` is not; `elements`: how many terms |x_i - w_i|, or products, `run` computes."""
 
     prepare: Callable[[Inputs], tuple[Tensor, ...]]
     run: Callable[..., Any]
@@ -65,7 +65,7 @@ class Race:
         self.cost = time.perf_counter() - start
 
     def ratios(self, over: str, under: str) -> list[float]:
-        """Time per element of one contender over that of another, one ratio a repetition."""
+        """Time per element of one contender over that of another: one ratio for each repetition."""
         scale = self.contenders[under].elements / self.contenders[over].elements
         return [a / b * scale for a, b in zip(self.seconds[over], self.seconds[under], strict=True)]
 

@@ -32,7 +32,7 @@ class Forms(NamedTuple):
 
 
 def forms_of(weight: Tensor, row: Tensor, parallel: bool = False) -> Forms:
-    """Return the forms Σ weight[k] · y of samples row[k]."""
+    """Return forms with offset 0: form k is Σ weight[k] · y, for the y of sample row[k]."""
     return Forms(weight, weight.new_zeros(len(weight)), row, parallel)
 
 

@@ -89,7 +89,7 @@ def mapped(
 
 
 def largest_of(worth: Tensor, room: int) -> Tensor:
-    """Mark the coordinates that are worth most in each sample, up to `room` of them, except zeros: (b, *shape) bool."""
+    """Mark the `room` coordinates of largest worth in each sample, except those of worth 0: (b, *shape) bool."""
     flat = worth.detach().flatten(1)
     place = flat.topk(min(max(room, 0), flat.shape[1]), dim=1, sorted=False).indices
     return (torch.zeros_like(flat, dtype=torch.bool).scatter(1, place, True) & (flat != 0)).view_as(worth)

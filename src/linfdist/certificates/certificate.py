@@ -189,7 +189,7 @@ def _prove(
 
 
 def _eps_of_pixels(eps: NDArray[Any] | Tensor, x: Tensor, shape: tuple[int, ...], network: Network) -> Tensor:
-    """Arrange one radius per number of the samples as given, of this shape, as these are arranged in x."""
+    """Arrange eps, which has one radius per number of samples of this shape, as the samples are arranged in x."""
     numbers = as_numbers(eps, "eps")
     if shape == tuple(x.shape) or numbers.dim() == 4 != len(shape):
         return numbers
@@ -208,7 +208,7 @@ def predict(
 
 
 def _unlabelled(x: Samples) -> Samples:
-    """Leave out the labels of a data set, which no prediction may know."""
+    """Leave out the labels of a data set, which no prediction may use."""
     return x if isinstance(x, Tensor | np.ndarray) else (read(x)[0], None)
 
 

@@ -82,7 +82,7 @@ def _tried(device: torch.device) -> tuple[str, ...]:
 
 @torch.no_grad()
 def wrong_arithmetic(device: torch.device) -> list[str]:
-    """Try on a device what the proofs need of it, in a few milliseconds; name the operations with wrong results.
+    """Test the operations of a device that proofs rely on, in a few milliseconds; name those with wrong results.
 
     Expected values come from the CPU. Passing is no proof: the trial catches products in too little precision, fast
     division, wrong kernels and broken hardware. Denormal numbers are left out: proofs hold with and without them.
@@ -167,7 +167,7 @@ def check_network(network: PixelNet) -> None:
     if not math.isfinite(network.lipschitz):
         raise ValueError("the Lipschitz constant of the network is beyond all floats: nothing can be certified with it")
     if network.classes < 2:
-        raise ValueError("a network with one class has no second one to tell it from: nothing can be certified")
+        raise ValueError("a network with one class has no margin to certify: it needs at least two classes")
 
 
 def check_process(parts: Iterable[Contract]) -> None:
@@ -214,7 +214,7 @@ def _declared(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """
     if not isinstance(module, Contract):
         raise TypeError(
-            f"{name} is a {type(module).__name__}, whose Lipschitz constant and rounding are not known: "
+            f"{name} is a {type(module).__name__}, whose Lipschitz constant and rounding are unknown: "
             "nothing can be certified with it"
         )
     if not _declares(type(module)):
@@ -269,7 +269,9 @@ def _check_composed(name: str, network: PixelNet) -> None:
     for part in ("body", "readout"):
         one = getattr(network, part)
         if one is not getattr(network, part) or all(one is not module for module in network.modules()):
-            raise TypeError(f"{name}.{part} is no submodule of the network, so nothing is known of it: set it as one")
+            raise TypeError(
+                f"{name}.{part} is not a submodule of the network, so it cannot be checked: register it as one"
+            )
 
 
 def _check_tensors(network: PixelNet) -> None:

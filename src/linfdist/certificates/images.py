@@ -62,7 +62,9 @@ def read_for(
     if resize and side is None:
         side, width = network.shape[1:]
         if side != width:
-            raise ValueError(f"resize: is for networks of squares, and this one takes images of {side} × {width}")
+            raise ValueError(
+                f"resize: is for networks that take square images, and this one takes images of {side} × {width}"
+            )
     taken: list[str] = []
     images: list[Tensor] = []
     refused: Refused = {}

@@ -74,7 +74,7 @@ METHODS: dict[str, Method] = {
 
 
 def check_method(name: str, known: Sequence[str] = tuple(METHODS)) -> Method:
-    """Return the method of a name; ValueError lists the names that are known."""
+    """Return the method of this name; raise ValueError that lists the known names."""
     if name not in known:
         raise ValueError(f"method = {name!r}: must be one of {', '.join(known)}{closest(name, known)}")
     return METHODS[name]

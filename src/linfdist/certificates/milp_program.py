@@ -174,7 +174,7 @@ class Program:
         return len(self.lower) - 1
 
     def near(self, low: float, high: float) -> int:
-        """Add a column between these bounds, with room for rounding, and between -r and r."""
+        """Add a column that lies between these bounds, widened for rounding, and between -r and r."""
         column = self.column(low - FEASIBILITY, high + FEASIBILITY)
         self.add({column: 1.0, 0: -1.0}, 0.0)
         self.add({column: -1.0, 0: -1.0}, 0.0)

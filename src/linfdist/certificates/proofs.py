@@ -31,7 +31,7 @@ class Proof(ABC):
 
     prediction: (B,) int64. radius: (B,) float64, proved by that pass alone: the prediction is constant on the closed
     ball. closed_form: whether the method proves nothing beyond that, so that no search is needed. together: how many
-    images cost hardly more than one, see `largest_proved`.
+    images can be proved at once for hardly more than the cost of one, see `largest_proved`.
     """
 
     closed_form = False
@@ -65,7 +65,7 @@ def rows_at_once(network: PixelNet) -> int:
 
 
 def in_chunks(tensor: Tensor, rows: int) -> Sequence[Tensor]:
-    """Cut a tensor with one row per image where the network takes no more images at once."""
+    """Cut a tensor with one row per image into chunks of at most `rows` images."""
     return tensor.split(rows) if len(tensor) > rows else (tensor,)
 
 
@@ -271,7 +271,7 @@ class State(NamedTuple):
         return self.test[0] if self.test else min(self.low + self.step, (self.low + self.high) / 2, self.limit)
 
     def after(self, holds: bool) -> "State":
-        """Return what is known once that radius was tried."""
+        """Return the state after a trial of that radius, which held or failed."""
         low, high, step, chance, left, limit, test = self
         if test:
             return start(max(low, test[1]), math.inf, limit) if holds else start(low, test[0], limit)
@@ -290,8 +290,8 @@ class Search:
     """Searches for the radii of several images at once, each on its own.
 
     proves: see `Proof.proves`. states: what is known of the images. together: how many proofs cost hardly more than
-    one. While there are fewer images, those that the next steps are most likely to ask for are made at once; the radii
-    are the same.
+    one. If fewer images are left, proofs that their next steps will most likely need are made along with them; the
+    radii stay the same.
     """
 
     def __init__(
@@ -305,7 +305,7 @@ class Search:
         self.held: list[int] = []  # the images whose test was proved
 
     def run(self) -> list[State]:
-        """Search until nothing is open; return what is known then."""
+        """Search until no image is open; return the final states."""
         rows = [row for row, state in enumerate(self.states) if state.open()]
         while rows:
             ahead = [_likely(self.states[row], self.together // len(rows)) for row in rows]
@@ -329,7 +329,7 @@ class Search:
 
 
 def _likely(state: State, count: int) -> list[State]:
-    """Return the open states that are most likely asked about from this one on, itself first: at most `count`."""
+    """Return up to `count` open states that the search most likely visits next, this one first."""
     if count < 2:
         return [state]
     found: list[State] = []

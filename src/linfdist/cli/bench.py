@@ -17,11 +17,15 @@ if TYPE_CHECKING:
 
 def bench(
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all the numbers to this JSON file.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Half a minute instead of three: fewer repetitions.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Take half a minute instead of three, with fewer repetitions.")
+    ] = False,
     device: Annotated[
         str,
         typer.Option(
-            "--device", metavar="cpu|cuda[:K]|auto", help="On a GPU: training steps of the paper's CIFAR-10 network."
+            "--device",
+            metavar="cpu|cuda[:K]|auto",
+            help="cuda: time training steps of the paper's CIFAR-10 network on a GPU.",
         ),
     ] = "cpu",
     threads: Annotated[

@@ -43,14 +43,14 @@ def certify(
         Path | None, typer.Option("--json", metavar="FILE", help="Write one JSON object per image; - is stdout.")
     ] = None,
     resize: Annotated[
-        bool, typer.Option("--resize", help="Cut and resize images of other sizes; what is certified are the results.")
+        bool, typer.Option("--resize", help="Crop and resize images of other sizes; certify the resized images.")
     ] = False,
     device: DeviceName = AUTO,
     data_dir: DataDir = None,
     exact: Annotated[
         bool,
         typer.Option(
-            "--exact", help="Write certificates that `verify` can check; MODEL is a file of `export --format exact`."
+            "--exact", help="Write certificates that `linfdist verify` checks; MODEL must be an exact network."
         ),
     ] = False,
 ) -> None:
@@ -105,7 +105,7 @@ def certify(
 
 
 def _tell(refused: "Refused", files: int, json_file: Path | None) -> None:
-    """Leave with exit code 1 if files were refused, and say which and why, and if an older result is left."""
+    """If files were refused, say which and why, and whether an older result is left; then exit with code 1."""
     if refused:
         lines = [f"error: {next(iter(refused.values()))}"]
         if files > 1:

@@ -33,10 +33,13 @@ def compare(
         ),
     ],
     methods: Annotated[
-        str | None, typer.Option(metavar="A,B,...", help="Only these methods; ours is called dist.", show_default="all")
+        str | None,
+        typer.Option(
+            metavar="A,B,...", help="Compare only these methods, separated by commas; ours is dist.", show_default="all"
+        ),
     ] = None,
     trials: Annotated[
-        int, typer.Option(metavar="N", help="Settings that each method tries on held-out images.")
+        int, typer.Option(metavar="N", help="How many settings each method tries on held-out images.")
     ] = TRIALS,
     out: Annotated[Path, typer.Option(metavar="DIR", help="The folder for networks and rows.")] = Path("runs/compare"),
     rows_file: Annotated[

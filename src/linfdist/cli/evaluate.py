@@ -32,7 +32,8 @@ def evaluate(
         ),
     ] = None,
     method: Annotated[
-        str, typer.Option(metavar="|".join(for_data_sets()), help="How radii are proved, or several with commas.")
+        str,
+        typer.Option(metavar="|".join(for_data_sets()), help="The method of proof, or several separated by commas."),
     ] = "box",
     dataset: Annotated[
         str | None,
@@ -43,10 +44,11 @@ def evaluate(
     split: Annotated[str, typer.Option(metavar="train|test", help="Which images of the data set.")] = "test",
     limit: Annotated[int | None, typer.Option(metavar="N", help="Only the first N images.")] = None,
     shard: Annotated[
-        str | None, typer.Option(metavar="K/N", help="Only part K of N; the last one to finish merges all parts.")
+        str | None,
+        typer.Option(metavar="K/N", help="Evaluate only part K of N; the part that finishes last merges all."),
     ] = None,
     batch: Annotated[
-        int, typer.Option(metavar="N", help="Images at a time; a stopped evaluation loses one batch.")
+        int, typer.Option(metavar="N", help="Images per batch; an evaluation that is stopped loses one batch.")
     ] = BATCH,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start afresh, and replace what --out holds.")] = False,
     out: Annotated[

@@ -69,7 +69,11 @@ def export(
     ] = None,
     domain: Annotated[
         tuple[Path, Path] | None,
-        typer.Option(metavar="LEAST LARGEST", help="Two images: the range of each pixel.", show_default="all images"),
+        typer.Option(
+            metavar="LEAST LARGEST",
+            help="Two images, the smallest and the largest value of each pixel.",
+            show_default="all images",
+        ),
     ] = None,
     dataset: Annotated[
         str | None, typer.Option("--data", metavar="NAME", help="The data to compare on.", show_default="the recipe's")
@@ -105,7 +109,7 @@ def export(
             (to_onnx if form is Format.onnx else to_torch_export)(model.network.floats, target)
     else:
         if model.network.exact and form is Format.exact:
-            raise ValueError(f"{path} is exact already")
+            raise ValueError(f"{path} is exact already: give a float network")
         frozen, compared = _freeze(model, k, domain, dataset, eps, limit, data_dir, page=form is Format.html)
         if form is Format.exact:
             from linfdist import exact

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def info(
-    short: Annotated[bool, typer.Option("--short", help="Versions and system alone, on one line, at once.")] = False,
+    short: Annotated[bool, typer.Option("--short", help="Print only versions and system, on one line.")] = False,
 ) -> None:
     """Show the versions, the CPU, the GPUs, and every backend: whether it can run, and why not.
 

@@ -126,7 +126,9 @@ class Model:
         if given is not None:
             return given
         if own is None:
-            raise ValueError(f"{self.file} says nothing of it, and there is no {RECIPE} beside it: give {option}")
+            raise ValueError(
+                f"{self.file} does not state what {option} would say, and there is no {RECIPE} beside it: give {option}"
+            )
         return own
 
 

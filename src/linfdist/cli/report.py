@@ -25,7 +25,7 @@ def report(
         ),
     ] = None,
     eps: Annotated[
-        str | None, typer.Option(metavar="E,E", help="With several runs: further radii to count at: 0.1,0.2")
+        str | None, typer.Option(metavar="E,E", help="With several runs: further radii to compare at, such as 0.1,0.2.")
     ] = None,
     data_dir: DataDir = None,
     open_: Annotated[bool, typer.Option("--open", help="Show the page in the browser.")] = False,

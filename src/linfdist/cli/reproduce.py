@@ -41,7 +41,9 @@ def reproduce(
         Path,
         typer.Option(metavar="FILE", help="Rows of `linfdist compare`, shown beside cited methods, if it is there."),
     ] = COMPARED,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would run; show what is there.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List the missing runs, and show the results so far.")
+    ] = False,
     device: DeviceName = AUTO,
     data_dir: DataDir = None,
     quiet: Quiet = False,

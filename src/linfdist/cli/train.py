@@ -27,7 +27,7 @@ def train(
     device: DeviceName = AUTO,
     data_dir: DataDir = None,
     quiet: Quiet = False,
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Live curves in DIR/tensorboard.")] = False,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write live curves into DIR/tensorboard.")] = False,
 ) -> None:
     """Train a network. Ctrl-C stops with a checkpoint; under torchrun, several processes share the work.
 

@@ -15,7 +15,7 @@ def verify(
     image: Annotated[Path, typer.Argument(metavar="IMAGE", help="The image it is about.")],
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="Written by export --format exact.")],
     proved: Annotated[
-        bool, typer.Option("--proved", help="Ask the checker that was proved correct, too; `make prove` builds it.")
+        bool, typer.Option("--proved", help="Also run the machine-checked checker, which `make prove` builds.")
     ] = False,
 ) -> None:
     """Compute a certificate again, with numpy alone, and compare; exit code 1 where it is wrong.

@@ -94,7 +94,7 @@ class ImageFile:
             pixels = np.array(image)
         if channels == 1 and pixels.ndim == 3:
             if not (pixels == pixels[..., :1]).all():
-                raise DataError(f"{self.where} is in colour, gray is needed")
+                raise DataError(f"{self.where} is in colour, but must be gray: convert it first")
             pixels = pixels[..., 0]
         if size is not None and pixels.shape[:2] != size:
             raise self._of_size(pixels.shape[0], pixels.shape[1], need)
@@ -115,7 +115,7 @@ class ImageFile:
 
 
 def decode(data: bytes, where: str, channels: int | None = None) -> Pixels:
-    """Decode an image file to uint8 (C, H, W): gray or RGB as it is, or with `channels` (1 or 3)."""
+    """Decode an image file to uint8 (C, H, W), with the file's own channels or with `channels` (1 or 3)."""
     return ImageFile(data, where).pixels(channels)
 
 
@@ -132,7 +132,7 @@ def open_image(path: str | os.PathLike[str]) -> ImageFile:
 
 
 def read_image(path: str | os.PathLike[str], channels: int | None = None) -> Tensor:
-    """Read one image file as uint8 (C, H, W): gray or RGB as it is, or with `channels` (1 or 3)."""
+    """Read one image file as uint8 (C, H, W), with the file's own channels or with `channels` (1 or 3)."""
     with warnings_refused():
         return torch.from_numpy(open_image(path).pixels(channels))
 

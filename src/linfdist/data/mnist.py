@@ -92,7 +92,7 @@ def read_folder(folder: Path) -> dict[str, bytes] | None:
 
 
 def local(name: str, folders: tuple[str, ...], root: Path, classes: tuple[str, ...]) -> Content | None:
-    """Read the files in the user's data folder: in one of `folders`, or at its top unless they are the sibling's."""
+    """Read the files in the user's data folder: in one of `folders`, or at its top unless another set has them."""
     foreign = {md5 for other, sums in SUMS.items() if other != name for md5 in sums.values()}
     for folder in (*folders, "."):
         files = read_folder(root / folder)
@@ -126,7 +126,7 @@ _MIRROR = "https://ossci-datasets.s3.amazonaws.com/mnist"
 
 
 class ArrayUnpickler(pickle.Unpickler):
-    """An unpickler that builds NumPy arrays and refuses everything else."""
+    """Unpickle NumPy arrays, and refuse everything else."""
 
     def find_class(self, module: str, name: str) -> Any:
         import numpy as np
@@ -142,7 +142,7 @@ class ArrayUnpickler(pickle.Unpickler):
 
 
 def unpickle(data: bytes) -> Any:
-    """Read arrays, also of Python 2, from a pickle; refuse one that holds anything else."""
+    """Read the arrays in a pickle, which Python 2 may have written; refuse a pickle that holds anything else."""
     try:
         return ArrayUnpickler(io.BytesIO(data), encoding="latin1").load()
     except (pickle.UnpicklingError, EOFError, ValueError, TypeError, IndexError, AttributeError, KeyError) as error:

@@ -60,11 +60,12 @@ def as_pixels(images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
 
 
 def read(data: Any, name: str = "x") -> tuple[Any, Any]:
-    """Return samples and their labels, of whatever holds them; labels are None where there are none.
+    """Return samples and their labels from any kind of data; labels are None if the data have none.
 
     data: samples alone, in a tensor or an array, which come back as they are; a tuple (samples, labels); one of
     `linfdist.data.load`; or anything that gives samples, pairs (sample, label) or batches of them, such as torch's
-    `Dataset` and `DataLoader`. That is read once, in its own order. TypeError says what was given instead.
+    `Dataset` and `DataLoader`. A data set is read once, in its own order. Raises TypeError that says what was given
+    instead.
     """
     if isinstance(data, Tensor | np.ndarray):
         return data, None
@@ -99,7 +100,7 @@ def _joined(data: Any, name: str) -> tuple[Any, list[Any] | None]:
         if (label is None and labels) or len(labels) not in (0, len(samples)):
             raise ValueError(f"{name}: entry {index} does not have one label for each sample")
     if not samples:
-        raise ValueError(f"{name}: there are none")
+        raise ValueError(f"{name}: there are none; give at least one")
     for index, sample in enumerate(samples):
         if sample.shape != samples[0].shape:
             sizes = f"{tuple(sample.shape)}, that of image 0 is {tuple(samples[0].shape)}"
@@ -236,12 +237,12 @@ def _numbers_of(names: Sequence[str], classes: Sequence[str] | None, name: str) 
     for each in names:
         if each not in numbers:
             known = ", ".join(classes[:10]) + (", …" if len(classes) > 10 else "")
-            raise ValueError(f"{name}: {each!r} is none of the classes, {known}{closest(each, classes)}")
+            raise ValueError(f"{name}: {each!r} is not one of the classes, {known}{closest(each, classes)}")
     return torch.tensor([numbers[each] for each in names], dtype=torch.int64)
 
 
 def check_labels(classes: int, y: Tensor, count: int, name: str = "y") -> None:
-    """Raise unless y are `count` labels, each one of so many classes."""
+    """Raise unless y are `count` labels, each from 0 to `classes` - 1."""
     if not isinstance(y, Tensor) or y.dtype.is_floating_point or y.dtype.is_complex or y.dtype == torch.bool:
         raise TypeError(
             f"{name} must be a tensor of integers, got {y.dtype if isinstance(y, Tensor) else type(y).__name__}"

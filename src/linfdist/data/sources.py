@@ -69,7 +69,7 @@ def has_pip() -> bool:
 
 
 def pip_wheel(requirement: str, sha256: str, work: Path) -> Path:
-    """Download the wheel of `name==version`, whatever Python it is for, and compare its checksum."""
+    """Download the wheel of `name==version`, whichever Python it is for, and verify its checksum."""
     if has_pip():
         pip = [sys.executable, "-m", "pip"]
     elif found := shutil.which("pip3") or shutil.which("pip"):

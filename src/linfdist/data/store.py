@@ -106,7 +106,7 @@ def write(root: Path, info: Info, content: Content, source: str) -> None:
 
 
 def read(root: Path, info: Info, split: str) -> Stored:
-    """Map a stored split and compare its checksum. `FileNotFoundError` if there is none, `Corrupt` if it is damaged."""
+    """Map a stored split and verify it; raise `FileNotFoundError` if it is missing, `Corrupt` if it is damaged."""
     from .base import Dataset  # with torch
 
     path = file(root, info.name, split)

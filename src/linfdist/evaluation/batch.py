@@ -29,7 +29,7 @@ class Certifiers:
         self.certifiers: dict[str, Certifier] = {}
 
     def __call__(self, images: Tensor, labels: Tensor, eps: Eps, method: str, radii: bool) -> Certificate:
-        """Certify images at eps, by the best of several methods; with `radii`, find their radii too."""
+        """Certify images at eps, by the best of several methods; with `radii`, also find their radii."""
         x, names = self.network.from_bytes(images), strongest(parse_methods(method))
         for name in names:
             if name not in self.certifiers:
@@ -120,7 +120,7 @@ def strongest(methods: Sequence[str]) -> list[str]:
 def best_of(proofs: Sequence[Certificate]) -> Certificate:
     """Combine several certificates of the same images: each of them holds on its own, image by image.
 
-    Where one predicts another class than the first, it does not count. The margin's radii are the first's.
+    A certificate whose prediction differs from that of the first does not count. `margin_radius` is that of the first.
     """
     best = proofs[0]
     for proof in proofs[1:]:

@@ -34,9 +34,9 @@ from .settings import BATCH, Done, EvaluationSettings, Part, Shard, add_up, chec
 class Evaluation:
     """The outcome of an evaluation.
 
-    summary: of the whole; or of the shard, if others are missing (`waiting` says which, and why) or another process has
-    merged all shards at the same moment. rows: of the same images, one each. before: it was finished before this call,
-    which did nothing.
+    summary: of all images; of this shard alone if other shards are missing (`waiting` says which, and why), or if
+    another process has merged all shards at the same moment. rows: one for each of these images. before: whether the
+    evaluation was finished before this call, which then did nothing.
     """
 
     summary: dict[str, Any]
@@ -92,8 +92,8 @@ def evaluate(
     them, if they are in the same folder. fresh: begin anew. device: where a float network is to compute, see
     `machine.choose_device`; by default where it is. Rows are about the network as executed there.
 
-    An evaluation that was stopped is resumed; one that is finished is left as it is. ValueError if `out` holds results
-    of other settings. If a certificate and an attack contradict each other, `Violated` is raised and nothing is
+    An evaluation that was stopped is resumed; one that is finished is left as it is. Raises ValueError if `out` holds
+    results of other settings. If a certificate and an attack contradict each other, `Violated` is raised and nothing is
     finished.
 
     Example:
@@ -149,7 +149,7 @@ def _opened(network: object, data: Any) -> tuple[Network, Dataset]:
 
 
 def _bytes_of(network: Network, images: Tensor) -> Tensor:
-    """Return floats as the bytes that they were made of, if the network sees the same then; else as they are."""
+    """Return the bytes that floats were made from, if the network gets the same inputs from them; else the floats."""
     if images.dtype == torch.uint8 or network.exact:
         return images
     images = images.float() if images.dtype == torch.bfloat16 else images  # NumPy knows no bfloat16
@@ -219,7 +219,7 @@ class _Evaluator:
             self.mine.remove()
 
     def finished_before(self) -> Evaluation | None:
-        """Return the existing results if nothing is left to do, else None. ValueError if they have other settings."""
+        """Return the results if nothing is left to do, else None. Raises ValueError if they have other settings."""
         if self.part.path.exists():  # an evaluation that is to replace the finished one
             return None
         problems = []
@@ -270,7 +270,7 @@ class _Evaluator:
         raise violated.Violated(found, violated.save(found, self.out, images, attacked, self.settings.as_json()))
 
     def finish(self) -> Evaluation:
-        """Write the finished files of this part; of the whole, if this was the last one."""
+        """Write the finished files of this part, or those of the whole if this was the last part."""
         if self.shard.count == 1:
             with self.merging():
                 whole = self.finish_whole(self.part.rows(), self.part.seconds())

@@ -115,7 +115,7 @@ class EvaluationSettings:
         return parse_eps(self.eps)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the settings as they are kept beside the rows."""
+        """Return the settings in the form that is kept beside the rows."""
         values = asdict(self) | {"attacks": list(self.attacks)}
         return {name: value for name, value in values.items() if (name, value) not in _UNSAID.items()}
 
@@ -173,7 +173,7 @@ def parse_attacks(names: Sequence[str]) -> tuple[str, ...]:
         names = ("none", *ATTACKS)
         raise ValueError(f"attack = {unknown[0]!r}: must be one of {', '.join(names)}{closest(unknown[0], names)}")
     if "none" in asked and len(set(asked)) > 1:
-        raise ValueError(f"attack = {','.join(asked)!r}: none cannot be combined with others")
+        raise ValueError(f"attack = {','.join(asked)!r}: 'none' cannot be combined with other attacks")
     return tuple(name for name in ATTACKS if name in asked)
 
 
@@ -278,7 +278,7 @@ class Part:
             raise ValueError(f"{where}: must be a batch with its rows and seconds, got {excerpt(line)}")
         batch, rows, seconds = line["batch"], line["rows"], line["seconds"]
         if type(batch) is not int or batch not in self.batches or batch in self.done:
-            raise ValueError(f"{where}: batch {excerpt(batch)} does not belong here")
+            raise ValueError(f"{where}: batch {excerpt(batch)} does not belong to this file")
         if not isinstance(rows, list) or len(rows) != len(self.batches[batch]):
             raise ValueError(f"{where}: batch {batch} must have {len(self.batches[batch])} rows")
         if not isinstance(seconds, dict) or not all(type(value) is float for value in seconds.values()):

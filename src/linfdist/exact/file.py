@@ -45,14 +45,14 @@ def save(network: FrozenNet, path: str | Path) -> None:
     try:
         _check(_json(json.dumps(header), LONGEST_HEADER, None))
         if size > LARGEST_FILE - LONGEST_TEXT - 8:
-            raise ValueError(f"its tensors have {size} bytes")
+            raise ValueError(f"its tensors have {size} bytes, more than {LARGEST_FILE - LONGEST_TEXT - 8}")
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} was not written, because it could not be loaded: {error}") from None
     save_tensors(Path(path), tensors, header)
 
 
 def load(path: str | Path) -> FrozenNet:
-    """Load the network in a file. ValueError, with the reason, for whatever docs/format.md does not allow."""
+    """Load the network in a file. Raises ValueError, with the reason, for whatever docs/format.md does not allow."""
     path = Path(path)
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist: `linfdist export MODEL --format exact` writes such a file")
@@ -64,7 +64,7 @@ def parse(content: bytes, path: Path) -> FrozenNet:
     try:
         header = _header(content)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is no exact network: {error}") from None
+        raise ValueError(f"{path} is not an exact network: {error}") from None
     tensors = tensors_in(content, path)
     stated = header.pop("sha256")
     if digest(header, tensors) != stated:
@@ -159,7 +159,7 @@ def _json(text: Any, longest: int, separators: tuple[str, str] | None) -> dict[s
         raise ValueError(f"its JSON header must be a text of at most {longest} characters")
     value = json.loads(text)
     if not isinstance(value, dict) or json.dumps(value, separators=separators) != text:
-        raise ValueError("its JSON header is no object in the form that json.dumps writes")
+        raise ValueError("its JSON header is not an object in the form that json.dumps writes")
     json.dumps(value, allow_nan=False, ensure_ascii=False).encode()  # ValueError for NaN and half a surrogate pair
     return value
 
@@ -187,7 +187,7 @@ def _check(header: Mapping[str, Any]) -> None:
         return
     crop, layers = header["crop"], header["layers"]
     if crop is not None and (not _size(crop) or crop > min(shape[1:])):
-        raise ValueError(f"crop = {excerpt(crop)} of images {shape}")
+        raise ValueError(f"crop = {excerpt(crop)}, expected a whole number that fits images {shape}")
     if not isinstance(layers, list) or not 0 < len(layers) <= MOST_LAYERS:
         raise ValueError(f"layers = {excerpt(layers)}, expected a list of 1 to {MOST_LAYERS} objects")
     for number, sizes in enumerate(layers):
@@ -215,7 +215,7 @@ def _check_stages(stages: Any, k: int, shape: list[int]) -> None:
         if not all(map(_size, numbers)) or not isinstance(sizes, list) or not sizes or not all(map(_size, sizes)):
             raise ValueError(f"a stage is {excerpt(stage)}, expected whole numbers from 1 to {WIDEST}")
         if stage.get("side", 1) > min(shape[1:]) or stage.get("count", 2) < 2:
-            raise ValueError(f"a stage is {excerpt(stage)}, for images {shape}")
+            raise ValueError(f"a stage is {excerpt(stage)}, which does not fit images {shape}")
         if not all(_count(stage.get(key, 1)) for key in ("low", "high", "steps")):
             raise ValueError(f"a stage is {excerpt(stage)}, expected whole numbers that fit 32 bits")
     _stem(stages, k)

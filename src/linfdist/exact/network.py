@@ -28,7 +28,7 @@ class FrozenLayer:
 
     weight: (O, I) int16, or int32 where int16 might overflow; entries outside the mask hold the middle of their input's
     range, which never wins, so that the dense form is the same function. mask: (O, I) bool; bias: (O,) int32; low and
-    high: (I,) int64, the range of each input. ValueError for what cannot be evaluated without overflow.
+    high: (I,) int64, the range of each input. Raises ValueError for what cannot be evaluated without overflow.
     """
 
     weight: Tensor
@@ -39,7 +39,7 @@ class FrozenLayer:
 
     def __post_init__(self) -> None:
         if not self.mask.any(1).all():
-            raise ValueError("a neuron has no entries: the maximum of nothing is undefined")
+            raise ValueError("a neuron has no entries, so its maximum is undefined")
         limit = INT16 if self.weight.dtype == torch.int16 else INT32
         size = largest(self.low, self.high, self.weight, self.mask, self.bias.long())
         if self.weight.dtype not in (torch.int16, torch.int32) or size > limit:
@@ -185,7 +185,7 @@ class FrozenNet(Network):
 
     @property
     def steps(self) -> int:
-        """The grid of the logits (with a head: of the features) has so many steps a level."""
+        """How many steps of the logits' grid make a level (with a head: of the features' grid)."""
         return self.stem.steps * self.count
 
     @property

@@ -36,7 +36,7 @@ def find() -> Path:
     path = Path(named) if named else BUILT
     if path.is_file() and os.access(path, os.X_OK):
         return path
-    why = f"{VARIABLE} names {named}, which is no program" if named else "it was not built here"
+    why = f"{VARIABLE} names {named}, which is not a program" if named else "it was not built here"
     raise NoChecker(
         f"the proved checker is missing: {why}. Run `make prove` in a checkout of linfdist (it takes Debian's packages "
         f"coq and ocaml), or let {VARIABLE} name one that was built; without --proved, numpy verifies certificates"

@@ -24,7 +24,7 @@ _INT64 = 2**62
 class Pool:
     """Means of the s × s blocks that tile the image, for each s of `sizes`, times `steps`: whole numbers.
 
-    (B, C, H, W) -> (B, I), in the order of `nn.MeanPool`. ValueError unless `steps` is a multiple of every s².
+    (B, C, H, W) -> (B, I), in the order of `nn.MeanPool`. Raises ValueError unless `steps` is a multiple of every s².
     """
 
     sizes: tuple[int, ...]
@@ -67,7 +67,7 @@ class Stem:
     """Maps 8-bit images (B, C, H, W) to integers (B, I): pixels times 2^k, then crop, clip and pool if given.
 
     crop: the side of the middle that is kept; clip: the least and the largest value that is left, on the grid of 2^k
-    steps a level; pool: see `Pool`. ValueError for what docs/format.md does not allow.
+    steps a level; pool: see `Pool`. Raises ValueError for what docs/format.md does not allow.
     """
 
     k: int
@@ -107,7 +107,7 @@ class Stem:
         return (self.pool(x, LEVELS) << self.k).to(dtype)
 
     def parts(self, pixels: Tensor, parts: int) -> Tensor:
-        """Map pixels int64 (B, C, H, W) on a grid `parts` times as fine to inputs on a grid as fine: (B, I) int64.
+        """Do the same on a grid that is `parts` times finer: pixels int64 (B, C, H, W) to inputs (B, I) int64.
 
         So the ends of balls of images can lie between the grid's values; the result is still exact.
         """

@@ -334,7 +334,9 @@ def check(header: Any, entries: dict[str, Any], size: int) -> None:
     pixels = math.prod(integer(length, 1, MOST_WIDTH, "a side of its images") for length in shape)
     integer(pixels, 1, MOST_WIDTH, "the number of its pixels")
     if type(facts) is not dict or nesting(facts) > MOST_NESTING:
-        raise ValueError(f"its facts are no object, or one with more than {MOST_NESTING} levels of objects and lists")
+        raise ValueError(
+            f"its facts are not an object, or one with more than {MOST_NESTING} levels of objects and lists"
+        )
     listed = header[own[-1]]
     if type(listed) is not list or not 1 <= len(listed) <= MOST_LAYERS:
         raise ValueError(f"its {own[-1]} are {short(listed)}, expected a list of 1 to {MOST_LAYERS} objects")
@@ -401,7 +403,7 @@ def content(path: Path) -> bytes:
 def read(path: Path) -> tuple[dict[str, Any], Tensors, str]:
     """Read header, tensors and sha256 of a safetensors file: a length, that much JSON, then the tensors' bytes.
 
-    ValueError, with the name of the file and the reason, for whatever docs/format.md does not allow.
+    Raises ValueError, with the name of the file and the reason, for whatever docs/format.md does not allow.
     """
     try:
         data = content(Path(path))
@@ -433,5 +435,5 @@ def read(path: Path) -> tuple[dict[str, Any], Tensors, str]:
                 raise ValueError(f"{name} is not finite, or larger than 1e100")
         bounds(header, tensors, tensors["lower"], tensors["upper"])
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is no exact network: {error}") from None
+        raise ValueError(f"{path} is not an exact network: {error}") from None
     return header, tensors, digest.hexdigest()

@@ -199,7 +199,7 @@ class PixelNet(Contract, Network):
         return self.readout(self.features(x, p), p)
 
     def terms(self, shape: tuple[int, ...] | None = None) -> int:
-        """Count the pairs of a neuron and an input of it, for one image: the FLOPs of Tables 1, 2 and 9."""
+        """Count the pairs of a neuron and one of its inputs, for one image: the FLOPs of Tables 1, 2 and 9."""
         shapes = self.body.shapes(shape or self.shape)
         return self.body.terms(shapes[0]) + self.readout.terms(shapes[-1])
 
@@ -272,8 +272,9 @@ def config_of(network: type[PixelNet], names: Mapping[str, Any]) -> dict[str, An
 def construct(config: object, what: str, classes: Callable[[], Mapping[str, type[Made]]]) -> Made:
     """Make what a configuration describes: the class that it names, called with its other entries.
 
-    what: the word for it in errors. classes: those that there are, by name; it is called after a package that enters
-    its own is imported. ValueError names a class that is not among them, and keys that are unknown or missing.
+    what: the word for it in errors. classes: those that there are, by name; it is called after a package that registers
+    its own is imported. Raises ValueError that names a class that is not among them, and keys that are unknown or
+    missing.
     """
     if not isinstance(config, Mapping):
         raise ValueError(f"a {what} is described by its class and its arguments, got {excerpt(config)}")
@@ -357,7 +358,7 @@ def network_rounding(network: PixelNet, size: Fraction, unit: Fraction) -> Round
 
 
 def flush_error(network: PixelNet, error: float) -> float:
-    """Bound what flushing denormal numbers to zero, or not, can change of a computed logit (or feature, see above).
+    """Bound how much flushing denormal numbers to zero can change a computed logit (or feature, see above).
 
     Threads may differ in that, so that the same image may give other bits elsewhere. In a network whose weights are 0
     or of ordinary size, a value that was flushed is lost in the next subtraction of a weight that is not 0, because it

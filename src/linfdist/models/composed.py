@@ -238,7 +238,7 @@ def as_network(model: object, shape: Sequence[int]) -> Network:
 
 
 def _layered(model: object) -> nn.Module:
-    """Return layers as they are; raise TypeError, saying what it is, for what is no network either."""
+    """Return layers as they are; raise TypeError that names the type of anything else."""
     if isinstance(model, str | os.PathLike):
         raise TypeError(f"{os.fspath(model)!r} is the name of a network: load it first, with linfdist.load")
     if not isinstance(model, nn.Module):
@@ -289,7 +289,7 @@ def _covered(name: str, module: object) -> LipschitzModule | Readout:
 
 def _refuse(name: str, module: object) -> NoReturn:
     raise TypeError(
-        f"{name} is a {type(module).__name__}, of whose Lipschitz constant and rounding nothing is known: nothing can "
+        f"{name} is a {type(module).__name__}, whose Lipschitz constant and rounding are unknown: nothing can "
         "be certified with it. Layers of linfdist.nn and linfdist.baselines are covered; of torch.nn, in a "
         "Sequential, ReLU() and Flatten() are"
     )

@@ -198,7 +198,8 @@ def first_layers(
 def to_vectors(shape: tuple[int, ...], pool: Sequence[int]) -> tuple[LipschitzModule, int]:
     """Make the layer from normalised images (C, H, W) to the inputs of the first dist layer, and count these.
 
-    pool: the sizes of the blocks whose means these are; if it is empty, the pixels. ValueError if a block does not fit.
+    pool: the sizes of the blocks whose means are the inputs; if it is empty, the inputs are the pixels. Raises
+    ValueError if a block does not fit.
     """
     layer = MeanPool(pool) if check_pool(pool) else Flatten()
     return layer, layer.output_shape(shape)[0]

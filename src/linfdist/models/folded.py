@@ -58,7 +58,7 @@ class Folded:
         self._raw = len(self.shape) == 3  # values are still the pixels, but for a crop and a clip
 
     def crop_to(self, size: int, shape: tuple[int, ...]) -> None:
-        """Add the centre crop to `size`, after which values have this shape. TypeError unless it comes first.
+        """Add the centre crop to `size`, after which values have this shape. Raises TypeError unless it comes first.
 
         Two consecutive crops are not one crop if a margin is odd, and offsets would have to be cropped too.
         """
@@ -67,14 +67,14 @@ class Folded:
         self.crop, self.shape, self.offset = size, shape, torch.zeros(shape, dtype=torch.float64)
 
     def clip_to(self, low: float, span: float) -> None:
-        """Add y = (x − low)/span, cut off below 0 and above 1. TypeError unless nothing but a crop comes before."""
+        """Add y = (x − low)/span, cut off below 0 and above 1. Raises TypeError if more than a crop comes before."""
         if self.clip is not None or not self._raw:
             raise TypeError("only a network that clips once, before everything but a crop, can be folded")
         self.clip, self.std = (low, low + span), span
         self.offset, self.size = self.offset - low, low
 
     def scale(self, mean: Tensor, std: float) -> None:
-        """Add y = (x − mean)/std, mean (C, 1, 1). TypeError unless nothing but a crop and a clip comes before."""
+        """Add y = (x − mean)/std, mean (C, 1, 1). Raises TypeError if more than a crop and a clip comes before."""
         if not self._raw:
             raise TypeError("only a network that normalises once, before its dist layers, can be folded into these")
         self.shift(mean)
@@ -97,7 +97,7 @@ class Folded:
         self.shape = tuple(self.offset.shape)
 
     def distance(self, weight: Tensor, bias: Tensor | None) -> None:
-        """Add y = max_i |x[i] − weight[:, i]| + bias. TypeError unless there are as many values as inputs."""
+        """Add y = max_i |x[i] − weight[:, i]| + bias. Raises TypeError unless there are as many values as inputs."""
         if self.shape != (weight.shape[1],):
             raise TypeError(f"a dist layer of {weight.shape[1]} inputs cannot follow values of shape {self.shape}")
         if self.per_class > 1:
@@ -115,7 +115,7 @@ class Folded:
         self.size, self._raw = self.size + float(apart.abs().max()), False
 
     def average(self, count: int) -> None:
-        """Add the means of every `count` outputs of the last layer. TypeError unless there is one."""
+        """Add the means of every `count` outputs of the last layer. Raises TypeError unless there is one."""
         if not self.layers or self.per_class > 1:
             raise TypeError("only the neurons of a dist layer can be averaged, and only once")
         self.per_class = count
@@ -132,7 +132,7 @@ float64, from which integer networks and programs are made.
 def fold_network(network: PixelNet, logits: bool = True) -> Folded:
     """Fold the dist layers of a network in pixels, up to its logits, or else to its features.
 
-    TypeError names the part that has no such form.
+    Raises TypeError that names the part that has no such form.
     """
     folded = Folded(network.shape)
     fold(network.body, folded)

@@ -155,7 +155,7 @@ def _calibrated(logits: Tensor, labels: Tensor) -> float:
 
 @torch.no_grad()
 def replace_last(network: PixelNet, hidden: int) -> PixelNet:
-    """Put the hidden layers of a plain network, with the same features, below a random head, which has to learn."""
+    """Return a network with the hidden layers, and so the features, of a plain one, below a new random head."""
     if not isinstance(network, DistNet) or network.config["depth"] < 2:
         raise TypeError("only a DistNet with hidden layers can get a head in place of its last layer")
     config = {key: value for key, value in network.config.items() if key != "per_class"}  # of the last layer

@@ -43,7 +43,7 @@ MOST_NAMED = 16  # members of a mean
 def from_config(config: Mapping[str, Any]) -> PixelNet:
     """Build the network that `config` (see `PixelNet`) describes, with new weights, in eval mode.
 
-    ValueError names the keys that are unknown or missing. A network that is made of others has their configurations in
+    Raises ValueError that names unknown and missing keys. A network that is made of others has their configurations in
     its own, as `members`.
     """
     parts = {key: make(config[key]) for key, make in _PARTS.items() if key in config}
@@ -312,7 +312,7 @@ def _describe(config: Mapping[str, Any], tensors: Mapping[str, Tensor], path: Pa
 
 
 def _of_dtype(network: PixelNet, tensors: Mapping[str, Tensor]) -> PixelNet:
-    """Return the network in the precision of the file, and not in torch's default one, if the file has one."""
+    """Return the network in the precision of the file, if it has one, instead of torch's default precision."""
     found = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}
     return network.to(found.pop()) if found in ({torch.float32}, {torch.float64}) else network
 
@@ -398,7 +398,7 @@ def expand(tensors: Mapping[str, Tensor], steps: Any, module: nn.Module, path: P
     expanded, allowed = dict(tensors), matrices(module)
     for name, step in steps.items():
         if name not in allowed or name not in tensors:
-            raise ValueError(f"{path}: has a step for {name!r}, which is no matrix of its network")
+            raise ValueError(f"{path}: has a step for {name!r}, which is not a matrix of its network")
         match = _STEP.fullmatch(step) if isinstance(step, str) else None
         if match is None or int(match[1]) not in _EXPONENTS:
             raise ValueError(f"{path}: {name} has the step {str(step)[:60]!r}; expected 2^-100 to 2^100")

@@ -98,7 +98,7 @@ class MeanLogits(Readout):
 
 @with_cached_lists.register(MeanLogits)
 def _(readout: MeanLogits, box: Box) -> MeanLogits:
-    """Every member keeps lists: it sees images of [0, 1], whatever the view."""
+    """Let every member cache its lists: it sees images of [0, 1], whatever the view."""
     views = [cast(View, view).view for view in readout.views]
     return MeanLogits([cache_lists(each) for each in readout.networks], views, readout.shape)
 
@@ -162,7 +162,7 @@ def _common_shape(members: Sequence[PixelNet]) -> tuple[int, int, int]:
                 f"member {place} is a {type(member).__name__}, but a mean is one of networks of linfdist.models"
             )
         if any(member is other for other in members[:place]):
-            raise ValueError(f"member {place} is a network that is a member already: every member counts once")
+            raise ValueError(f"member {place} is a network that is already a member: give every member once")
         for what, of in _AGREE.items():
             first, here = of(members[0]), of(member)
             if first != here:

@@ -44,7 +44,7 @@ class Rounding(NamedTuple):
 
     @classmethod
     def of(cls, size: Fraction, operations: int, unit: Fraction) -> "Rounding":
-        """Describe so many consecutive rounded operations, none of whose results is larger than `size`."""
+        """Describe this number of consecutive rounded operations, none of whose results is larger than `size`."""
         return cls(size, size, operations * unit * size)
 
 
@@ -106,8 +106,8 @@ class Contract(nn.Module, metaclass=_Remembering):
             if (made := self._shapes.get(own)) != tuple(tensor.shape):
                 before = "was not there" if made is None else f"had shape {made}"
                 raise ValueError(
-                    f"{name}.{own} has shape {tuple(tensor.shape)}, but {before} when the layer was made: nothing is "
-                    "known of that; build a layer of the right shape"
+                    f"{name}.{own} has shape {tuple(tensor.shape)}, but {before} when the layer was made: no proof "
+                    "covers that; build a layer of the right shape"
                 )
 
     def check(self, name: str) -> None:
@@ -117,7 +117,7 @@ class Contract(nn.Module, metaclass=_Remembering):
         """
 
     def terms(self, shape: Shape) -> int:
-        """Count the pairs of a neuron and an input of it, at all positions of a sample of this shape.
+        """Count the pairs of a neuron and one of its inputs, at all positions of a sample of this shape.
 
         These are the FLOPs of the paper's tables. Most modules have none.
         """
@@ -140,7 +140,9 @@ def check_as_made(name: str, module: nn.Module) -> None:
         raise ValueError(f"{name} has forward hooks, which can change what it computes: remove them first")
     replaced = sorted(vars(module).keys() & frozenset(dir(type(module))))
     if replaced:
-        raise ValueError(f"{name} has its own {', '.join(replaced)} in place of its class's: nothing is known of that")
+        raise ValueError(
+            f"{name} has its own {', '.join(replaced)} in place of its class's, which no proof covers: remove it"
+        )
 
 
 class Handlers(Generic[P, R]):
@@ -158,14 +160,14 @@ class Handlers(Generic[P, R]):
     """
 
     def __init__(self, name: str, lacks: str, default: Callable[Concatenate[Any, P], R] | None = None) -> None:
-        """name: where the registry is found; lacks: what its errors say that a class without a function lacks."""
+        """name: of the registry, for error messages; lacks: what a class without a function is said to lack there."""
         self.name, self.lacks, self.default = name, lacks, default
         self._functions: dict[type[Contract], Callable[Concatenate[Any, P], R]] = {}
 
     def register(
         self, *classes: type[Contract]
     ) -> Callable[[Callable[Concatenate[Any, P], R]], Callable[Concatenate[Any, P], R]]:
-        """Register the decorated function for these classes. ValueError for a class that has one already."""
+        """Register the decorated function for these classes. Raises ValueError for a class that has one already."""
         for each in classes:
             if each in self._functions:
                 raise ValueError(f"{self.name} has a function for {each.__name__} already")
@@ -186,7 +188,7 @@ class Handlers(Generic[P, R]):
         return type(module) in self._functions
 
     def __call__(self, module: Contract, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the function of the module's class. TypeError, naming the class, if there is none."""
+        """Call the function of the module's class. Raises TypeError, naming the class, if there is none."""
         function = self._functions.get(type(module), self.default)
         if function is None:
             name, above = type(module).__name__, [each for each in type(module).__mro__ if each in self._functions]
@@ -233,7 +235,7 @@ class LipschitzModule(Contract):
     def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
         """Describe the rounding for inputs with |x| <= size; unit is the unit roundoff of the layer's dtype.
 
-        ValueError if a value of the layer is not finite.
+        Raises ValueError if a value of the layer is not finite.
         """
 
 
@@ -370,7 +372,7 @@ def largest(tensor: Tensor) -> Fraction:
 
 
 def new_weight(*shape: int) -> nn.Parameter:
-    """Return a weight from N(0, 1): the bits of `torch.randn`, which on meta would import torch's symbolic shapes."""
+    """Return a weight from N(0, 1), with the bits of `torch.randn`, but without its slow imports on meta."""
     weight = torch.empty(shape)
     return nn.Parameter(weight if weight.is_meta else weight.normal_())
 
@@ -393,7 +395,7 @@ def widened(lower: Tensor, upper: Tensor, slack: Tensor, dtype: torch.dtype) -> 
 
 
 def mean_rounding(size: Fraction, count: int, unit: Fraction) -> Rounding:
-    """Describe the rounding of a mean of so many numbers, none larger than `size`, summed in any order.
+    """Describe the rounding of a mean of `count` numbers, none larger than `size`, summed in any order.
 
     count - 1 additions lose at most (count - 1) u of the sum of the absolute values, and the division by count, or the
     multiplication by a rounded 1/count, loses 2 u more. With count below 2^22, (count + 2) u covers the second order.

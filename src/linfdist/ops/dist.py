@@ -83,7 +83,7 @@ def dist_box(lower: Tensor, upper: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
     the result is 0; no second derivative.
 
     Numbers: same bits from every backend, and for lower <= x <= upper the computed `dist(x, w)` lies between the
-    computed bounds, without slack. NaN in a bound is no error: it propagates. `lower > upper` anywhere raises
+    computed bounds, without slack. NaN in a bound is not an error: it propagates. `lower > upper` anywhere raises
     ValueError in eager mode; it is not looked for under `torch.compile`, `torch.export` and `torch.func`.
     """
     lower, upper, w = _same_precision(lower=lower, upper=upper, w=w)

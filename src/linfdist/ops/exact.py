@@ -40,7 +40,7 @@ def dense(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
 
 
 class Sides(NamedTuple):
-    """One side of each |x - w|, in runs: the arguments of `sided` between x and b.
+    """Terms x - w and w - x of a layer, each one side of an |x - w|, in runs: the arguments of `sided` between x and b.
 
     neuron (R,) int32, start (R + 1,) int64, middle (R,) int64, inputs (K,) int32, weight (K,).
     """
@@ -142,7 +142,7 @@ class Chain(NamedTuple):
 
 
 def chain(inputs: int, layers: Sequence[tuple[Sides, Tensor]]) -> Chain:
-    """Chain the sided layers (sides, b) of one dtype, the first with so many inputs."""
+    """Chain the sided layers (sides, b) of one dtype; `inputs` is the number of inputs of the first."""
     parts = [sides for sides, _ in layers]
     sizes, runs, entries = [inputs], [0], 0
     starts, middles = [], []
@@ -258,7 +258,7 @@ def _check_start(start: Tensor, entries: int) -> None:
         raise ValueError(f"start must run from 0 to {entries}, the number of entries, got {start[0]} to {start[-1]}")
     if (start.diff() < 1).any():
         number = int((start.diff() < 1).nonzero()[0])
-        raise ValueError(f"run {number} has no entries: the maximum of nothing is undefined")
+        raise ValueError(f"run {number} has no entries, so its maximum is undefined")
 
 
 def _check_range(name: str, numbers: Tensor, bound: int) -> None:

@@ -45,7 +45,7 @@ def as_images(x: Tensor) -> Tensor:
 
 
 def with_geometry(function: Callable[..., Any], place: int) -> Callable[..., Any]:
-    """Wrap a function that takes a `Geometry` after `place` arguments, for torch, which gives its four parts there."""
+    """Wrap a function whose argument number `place` is a `Geometry`, for torch, which passes its four parts instead."""
 
     def call(*args: Any) -> Any:
         return function(*args[:place], Geometry(*args[place : place + 4]), *args[place + 4 :])
@@ -176,7 +176,7 @@ def box_dist_backward_by_parts(
     """`box_dist_backward` of a backend that has no kernel for it."""
 
     def through(bound: Tensor, grad: Tensor, where: Tensor, keep: Tensor, need_x: bool) -> tuple[Tensor, Tensor]:
-        """Return the gradient of one result where it passes through one bound (`keep`), else 0."""
+        """Return the gradient of one result, set to 0 except where `keep` says that it passes through this bound."""
         return backend.inf_dist_backward(
             grad.where(keep, 0.0), bound, where, x_shape, w_shape, geometry, need_x, need_w
         )

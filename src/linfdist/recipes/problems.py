@@ -48,7 +48,7 @@ def explain(error: ValidationError, schema: type[BaseModel]) -> list[str]:
 
 
 def in_words(problem: Mapping[str, Any]) -> str:
-    """Say what pydantic has found wrong with an entry that is no setting of a recipe."""
+    """Say what pydantic has found wrong with an entry that is not a setting of a recipe."""
     kind = problem["type"]
     if kind == "missing":
         return "is missing"

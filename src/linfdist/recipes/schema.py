@@ -35,14 +35,14 @@ PHASES = ("e1", "e2", "e3", "e4")  # numbers of epochs, one after the other
 
 @dataclass(frozen=True)
 class WarmUp:
-    """A value that grows linearly from 0 to a key's, over e1."""
+    """A value that grows linearly during e1, from 0 to the value of a key."""
 
     key: str
 
 
 @dataclass(frozen=True)
 class Geometric:
-    """A value that stays at one key's over e1, and moves geometrically to another's over e2."""
+    """A value that equals one key's during e1, and moves geometrically to another key's during e2."""
 
     start: str
     end: str
@@ -437,9 +437,9 @@ class Recipe(BaseModel):
 
 
 def build(values: Mapping[str, object], where: str = "", *, given: Mapping[str, object], text: bool = False) -> Recipe:
-    """Return the recipe with these values; RecipeError explains what is wrong with them.
+    """Return the recipe with these values; raise RecipeError that explains what is wrong with them.
 
-    `given` holds the keys that somebody wrote down for this recipe: those must have an effect.
+    given: the keys that were set explicitly; each of them must have an effect.
     `text`: whether values may be text, as on a command line.
     """
     try:

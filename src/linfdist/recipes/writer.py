@@ -73,7 +73,7 @@ def setting(key: str, value: Any) -> str:
 def command(recipe: Recipe) -> str:
     """Return the command that trains with this recipe, even if its namesake in the package has changed since.
 
-    RecipeError if there is no namesake: then training needs the recipe's own file.
+    Raises RecipeError if there is no namesake: then training needs the recipe's own file.
     """
     load(recipe.name)
     unused = recipe.unused_keys()  # what has no effect would be refused, unless it is to be removed

@@ -51,7 +51,7 @@ _AGAIN = "evaluate again with --fresh, or remove its folder"
 
 
 def read_metrics(path: Path) -> tuple[tuple[Mapping[str, Any], ...], bool]:
-    """Read the epochs, and whether the last line was cut off while it was written; none if there is no such file.
+    """Return the epochs, none if the file is missing, and whether the last line was cut off while it was written.
 
     Raises ValueError for any other damage.
     """
@@ -68,7 +68,7 @@ def read_metrics(path: Path) -> tuple[tuple[Mapping[str, Any], ...], bool]:
 class Run:
     """The folder of a run. Only the files that are asked for must be there; each is read once.
 
-    ValueError or OSError says what is wrong with a file, and what to do about it.
+    Raises ValueError or OSError that says what is wrong with a file, and what to do about it.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -95,7 +95,9 @@ class Run:
     def check_evaluated(self) -> None:
         """Raise FileNotFoundError unless there are rows and their summary, and ValueError if anything is damaged."""
         if not self.folder.is_dir():
-            raise FileNotFoundError(f"{self.folder} is no folder; give the folder that `linfdist evaluate` wrote into")
+            raise FileNotFoundError(
+                f"{self.folder} is not a folder; give the folder that `linfdist evaluate` wrote into"
+            )
         for name in (ROWS, SUMMARY):
             if not (self.folder / name).is_file():
                 raise FileNotFoundError(f"{self.folder} has no {name}; `linfdist evaluate` writes it")
@@ -152,7 +154,7 @@ class Run:
 
     @property
     def eps(self) -> Fraction:
-        """The radius that the images were certified and attacked at, exactly."""
+        """The exact radius at which the images were certified and attacked."""
         return parse_eps(self.summary["eps"])
 
     @property

@@ -18,13 +18,13 @@ Result = TypeVar("Result", bound="Record")
 
 
 class Record(BaseModel):
-    """A stored result: unknown keys, wrong types and numbers that are not finite are refused."""
+    """A stored result; it refuses unknown keys, wrong types and numbers that are not finite."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     @classmethod
     def parse(cls: type[Result], text: str | bytes, where: str, what: str = "result") -> Result:
-        """Parse a JSON text; ValueError starts with `where` and names every entry that does not fit."""
+        """Parse a JSON text; raise ValueError that starts with `where` and names every entry that does not fit."""
         files.parse_json(text, where)  # which is stricter than pydantic's parser, and says what the JSON lacks
         try:
             return cls.model_validate_json(text)
@@ -49,7 +49,7 @@ def read_records(path: Path, kind: type[Result]) -> list[Result]:
 def append_records(path: Path, values: Iterable[dict[str, Any]]) -> None:
     """Add results, all at once and flushed to the disk: several runs may share the file.
 
-    They start on a line of their own, even if the last line has lost its end in an editor or a copy.
+    They start on a new line, even if the last line has lost its line break in an editor or a copy.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     text = "".join(json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n" for value in values)
@@ -57,7 +57,7 @@ def append_records(path: Path, values: Iterable[dict[str, Any]]) -> None:
 
 
 def _ends_a_line(path: Path) -> bool:
-    """Whether a file, if there is one, is empty or ends with the end of a line."""
+    """Return whether a file is missing, empty, or ends with a line break."""
     if not path.exists() or not path.stat().st_size:
         return True
     with files.opened(path) as file:

@@ -72,7 +72,7 @@ class Row:
 
     @staticmethod
     def parse(values: Any, where: str) -> "Row":
-        """Parse the row that `as_json` gave; ValueError starts with `where` and names the value that does not fit."""
+        """Parse the row that `as_json` gave; raise ValueError that starts with `where` and names the wrong value."""
         _check_keys(values, _KEYS, where)
         attacks = values["attacks"]
         if not isinstance(attacks, dict):
@@ -131,7 +131,7 @@ class Violation:
 
 
 def violations(rows: Iterable[Row], eps: str) -> list[Violation]:
-    """List contradictions: certified but wrong or broken, or not margin radius <= radius < every successful attack."""
+    """List contradictions: certified but wrong or broken, or not margin radius <= radius < size of each success."""
     exact = parse_eps(eps)
     return [violation for row in rows for violation in _violations(row, eps, exact)]
 
@@ -172,9 +172,10 @@ def check_eps(rows: Iterable[Row], eps: str) -> None:
 
 @dataclass(frozen=True)
 class Counts:
-    """Numbers of images, and the exact mean radius with errors as 0 (None of no images).
+    """Numbers of images, and their exact mean radius, in which errors count 0; it is None if there are no images.
 
-    surviving: by attack; robust: survive all attacks that were run, None if none was. Errors count as broken by all.
+    surviving: by attack; robust: the images that survive all attacks, None if none was run. Misclassified images count
+    as broken by every attack.
     """
 
     n: int
@@ -193,7 +194,7 @@ class Counts:
 
 
 def certified_at(rows: Iterable[Row], size: Fraction, eps: Fraction | None) -> int:
-    """Count the images that are correct, and proved at any radius, by the rows of an evaluation at eps."""
+    """Count the images that are correct and proved at radius `size`, given the rows of an evaluation at eps."""
     return sum(row.correct and row.is_proved(size, eps) for row in rows)
 
 

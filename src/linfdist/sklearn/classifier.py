@@ -134,8 +134,8 @@ class LinfDistClassifier(ClassifierMixin, BaseEstimator):
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> "LinfDistClassifier":
         """Train on samples X and their classes y; see the class for what X may be.
 
-        sample_weight: (n,) how much each sample counts. A weight of 0 is as if it were not there, and one of 2 as if it
-        were there twice.
+        sample_weight: (n,) how much each sample counts. A sample of weight 0 is ignored, and one of weight 2 counts as
+        two equal samples.
         """
         self._check_parameters()
         levels = getattr(X, "dtype", None) == np.uint8 and np.ndim(X) > 2

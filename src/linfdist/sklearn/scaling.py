@@ -36,7 +36,7 @@ class Scaling:
 
     low: what becomes 0. span: how much more becomes 1; 0 for a feature that is left out, because it is constant in the
     training data. scale: what eps = 1 means, in the user's units; 0 for features that stay as they are. All are float64
-    (features,), or () for images. ratio: span is at least so many times scale, so a radius r of the network holds all
+    (features,), or () for images. ratio: span is at least `ratio` times scale, so a radius r of the network holds all
     changes by up to r · ratio · scale.
     """
 

@@ -74,13 +74,13 @@ def merged(x: Floats, labels: NDArray[Any], counts: Floats) -> tuple[Floats, NDA
 
 
 def updates(samples: int) -> int:
-    """How many updates are made unless the user says so: small data need fewer, and should not be waited for."""
+    """Return the default number of updates: small data need fewer, and then `fit` should take seconds."""
     return min(300 + 7 * samples // 10, 1000)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the estimator decides. eps: in the network's units; steps: the number of updates."""
+    """Settings of the estimator's training. eps: in the network's units; steps: the number of updates."""
 
     eps: float
     width: int

@@ -28,10 +28,10 @@ def run(
     tell: Callable[[str], None] = lambda text: None,
     show: bool = False,
 ) -> list[CompareRow]:
-    """Compare the methods of these names, or all; return the rows under these rules, of all methods there are.
+    """Compare the named methods, or all; return every row under these rules, those of other methods included.
 
-    Every contender has a folder in `out`; what is finished there is not done again, and a training that was stopped is
-    begun anew. ValueError, before anything is trained, names those for whom the budget is too small.
+    Every contender has a folder in `out`. Finished work in it is not repeated; a training that was stopped starts
+    again. Raises ValueError, before anything is trained, that names the contenders whose budget is too small.
     """
     wanted = chosen(names, rules.trials)
     folder = out / rules.name
@@ -46,7 +46,7 @@ def run(
 
 
 def _check_writable(rows_file: Path) -> None:
-    """Find out before hours of training, and not after; whatever other processes write there is left alone."""
+    """Raise before hours of training, and not after them; what other processes write there is left alone."""
     try:
         rows_file.parent.mkdir(parents=True, exist_ok=True)
         append(rows_file, "") if os.path.lexists(rows_file) else check_writable(rows_file)
@@ -72,7 +72,7 @@ def _some(dataset: Dataset, which: torch.Tensor) -> Dataset:
 
 
 def _fits(row: CompareRow, rules: Rules, images: Images) -> bool:
-    """Whether a row is of these rules, and of what its contender tries and is certified by today."""
+    """Return whether a row follows these rules, with the settings and certificates that its contender has now."""
     contender = next((each for each in chosen([], 1) if each.name == row.method), None)
     if contender is None or row.certified_by != ",".join(contender.certified_by):
         return False
@@ -115,9 +115,9 @@ def _run_each(
 
 
 def _check_budget(entries: Sequence[Entry], rules: Rules, tell: Callable[[str], None]) -> None:
-    """Time an epoch of each entry and tell it at once.
+    """Time an epoch of each entry and report it at once.
 
-    Raises ValueError if an entry could not train for one epoch, or try a setting for a tenth of one.
+    Raises ValueError if the budget is too short for one epoch of an entry, or for a tenth of an epoch in each trial.
     """
     needs = {}
     for entry in entries:

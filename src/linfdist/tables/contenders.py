@@ -31,7 +31,7 @@ def silent(epoch: float, accuracy: float) -> None:
 
 @dataclass(frozen=True)
 class Task:
-    """What is to be learned: images, what they are, and the recipe whose ε and augmentation everyone takes."""
+    """A task to learn: images, their description, and the recipe whose ε and augmentation all contenders use."""
 
     dataset: Dataset
     info: Info
@@ -40,11 +40,11 @@ class Task:
 
 
 class Contender(ABC):
-    """One of those who are compared: it trains a network for so many epochs, and says how that is certified.
+    """A contender: it trains a network for a given number of epochs, and names the methods that certify it.
 
     name: on the command line; title, source: in tables; certified_by: the methods of `certify`, of which the best one
-    for each image counts; settings: what it tries, the first one if there is one trial only; takes: the keys of the
-    recipe that its trainings depend on, None if on all of them.
+    for each image counts; settings: those that it tries, only the first one if there is one trial; takes: the keys of
+    the recipe that its trainings depend on, None if they depend on all.
     """
 
     name: str
@@ -62,9 +62,9 @@ class Contender(ABC):
     def train(
         self, task: Task, setting: Mapping[str, Any], epochs: float, after_epoch: AfterEpoch = silent
     ) -> PixelNet:
-        """Train a fresh network, with its whole schedule scaled to so many epochs; in eval mode, on the CPU.
+        """Train a fresh network, with its whole schedule scaled to `epochs`; return it in eval mode, on the CPU.
 
-        `Diverged` if the loss is no longer finite.
+        Raises `Diverged` if the loss is no longer finite.
         """
 
 
@@ -123,14 +123,14 @@ class RecipeContender(Contender):
 
 
 def contenders() -> dict[str, Contender]:
-    """All of them by name, ours first; without methods of which nothing can be proved, only claimed from samples."""
+    """Return all contenders by name, ours first, except methods that make only statistical claims."""
     methods = [method for method in TRAINING_METHODS.values() if method.certified_by]
     everyone: list[Contender] = [RecipeContender(), *(MethodContender(method) for method in methods)]
     return {each.name: each for each in everyone}
 
 
 def chosen(names: Sequence[str], trials: int) -> list[Contender]:
-    """Those of these names, in the order of all; all of them if there are no names. Each must have so many settings."""
+    """Return the named contenders, or all, in the usual order; ValueError if one has fewer settings than trials."""
     everyone = contenders()
     for name in names:
         if name in TRAINING_METHODS and name not in everyone:
@@ -154,8 +154,8 @@ def chosen(names: Sequence[str], trials: int) -> list[Contender]:
 def seconds_per_epoch(contender: Contender, task: Task, setting: Mapping[str, Any], long: float) -> float:
     """Time short trainings, of 4, 8, 16, ... steps: each goes through the whole schedule, as the real one will.
 
-    long: the seconds that the last of them takes at least, unless that is a whole epoch. What a training costs however
-    short it is drops out of the difference between the last two.
+    long: the seconds that the last of them takes at least, unless that is a whole epoch. The difference between the
+    last two times leaves out what every training costs once, however short it is.
     """
     per_epoch = contender.steps_per_epoch(task, setting)
     steps, before = FIRST_STEPS, None

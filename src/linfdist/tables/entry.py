@@ -1,6 +1,6 @@
 """One contender's entry: settings tried on held-out images, a training on all images, an evaluation on the test set.
 
-Whatever is finished is in a file, and is not done again: trial-1.json, ..., model.safetensors, rows of the evaluation.
+Each finished step is kept in a file, and not repeated: trial-1.json, ..., model.safetensors, the evaluation's rows.
 """
 
 import time
@@ -46,7 +46,7 @@ class Trained(Record):
 
 @dataclass(frozen=True)
 class Images:
-    """What everyone sees: images of trials, those held out from them, all training images, the first test images."""
+    """The images of every contender: of trials, held out from trials, of the training, and the first test images."""
 
     trial: Task
     held: Dataset
@@ -55,7 +55,7 @@ class Images:
 
 
 class Entry:
-    """A contender under the rules of a comparison, in its folder."""
+    """The work of one contender under the rules of a comparison, kept in its folder."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class Entry:
         return {"clean": summary["clean"], "pgd20": summary["attacks"]["pgd"], "certified": summary["certified"]}
 
     def trained(self, number: int, epoch: float | None) -> tuple[PixelNet, Trained]:
-        """Train on all images with a setting; epoch: the seconds that one took in its trial, if there was one."""
+        """Train on all images with a setting; epoch: the seconds per epoch in its trial, if there was a trial."""
         path, setting = self.folder / MODEL, self.contender.settings[number]
         if path.exists():
             try:
@@ -224,7 +224,7 @@ def _percentages(measured: dict[str, float]) -> str:
 
 
 def _reset_peak() -> bool:
-    """Begin anew to watch how much this process holds; False where the system (all but Linux) cannot."""
+    """Reset the peak memory of this process; return False on systems that cannot, which are all except Linux."""
     try:
         _RESET.write_text("5")
     except OSError:
@@ -233,7 +233,7 @@ def _reset_peak() -> bool:
 
 
 def _peak_mb() -> float | None:
-    """Return the most megabytes that this process held since `_reset_peak`; None where the system does not tell."""
+    """Return the peak memory of this process since `_reset_peak`, in megabytes; None if the system does not tell."""
     try:
         lines = _STATUS.read_text().splitlines()
     except OSError:

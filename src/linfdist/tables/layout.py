@@ -115,7 +115,7 @@ def _line(
 
 
 def published_number(result: Result | None, key: str) -> Decimal | None:
-    """Return a number of the paper, digit for digit; some tables have numbers of their own."""
+    """Return a number of the paper, digit for digit, also one that only some tables have."""
     if result is None:
         return None
     value = getattr(result, key) if hasattr(result, key) else (result.more or {}).get(key)

@@ -90,7 +90,7 @@ class CompareRow(Record):
 
 
 def read_compare_rows(path: Path) -> list[CompareRow]:
-    """Read all rows; none if there is no such file. ValueError names a line that is no row."""
+    """Read all rows; [] if the file is missing. Raises ValueError that names the first invalid line."""
     return read_records(path, CompareRow)
 
 
@@ -140,5 +140,5 @@ class TableRow(Record):
 
 
 def read_table_rows(path: Path) -> list[TableRow]:
-    """Read all rows; none if there is no such file. ValueError names a line that is no row."""
+    """Read all rows; [] if the file is missing. Raises ValueError that names the first invalid line."""
     return read_records(path, TableRow)

@@ -83,7 +83,7 @@ class Rules:
         return self.budget - self.trials * self.trial_seconds
 
     def needed(self, epoch: float) -> float:
-        """Return the smallest budget that has time for an epoch of so many seconds, and for long enough trials."""
+        """Return the smallest budget with time for an epoch of this many seconds, and for long enough trials."""
         if self.trials == 1:
             return epoch
         return epoch * max(1 / (1 - TRIALS_SHARE), SHORTEST_TRIAL * self.trials / TRIALS_SHARE)

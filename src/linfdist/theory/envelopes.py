@@ -21,7 +21,8 @@ class Interpolation:
     lower(x) = max_i v[i] − ‖x − p[i]‖∞ <= f(x) <= upper(x) = min_i v[i] + ‖x − p[i]‖∞
 
     Both are 1-Lipschitz and pass through the data, so they are the tightest bounds there are; the middle between them
-    has the smallest worst error of all guesses, half their distance. points: (N, d) float64; values: (N,) float64.
+    has the smallest worst-case error of all estimates, which is half their distance. points: (N, d) float64; values:
+    (N,) float64.
     """
 
     points: Tensor

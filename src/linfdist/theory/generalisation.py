@@ -79,7 +79,7 @@ def robust_error_bound(
         raise ValueError(f"delta = {delta!r}: must be between 0 and 1, the probability that the bound may fail")
     radius = round_up(parse_eps(r, name="r"))
     if not len(images):
-        raise ValueError("images: there are none, and nothing follows from nothing; give those of the training")
+        raise ValueError("images is empty: pass the training images")
     sizes = dist_sizes(model)
     check_labels(model.classes, labels, len(images))
     proof = certify(model, images, None, method="margin")
@@ -116,7 +116,7 @@ def dist_sizes(model: PixelNet) -> list[int]:
 
 
 def relu_vc_dimension(sizes: list[int], fully_connected: bool = False) -> int:
-    """Bound the VC dimension of the margins of dist nets with so many inputs and neurons per layer (Lemma A.8).
+    """Bound the VC dimension of the margins of dist nets with these inputs and neurons per layer (Lemma A.8).
 
     Theorem 6 of Bartlett et al. (JMLR 20:63, 2019; it is Theorem 7 in the journal) for their ReLU form: with U[i] ReLU
     neurons in layer i of L, P[i] parameters in layers 1 ... i, and R = Σ i U[i],

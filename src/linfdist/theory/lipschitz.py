@@ -36,7 +36,7 @@ def measured_lipschitz(model: PixelNet, images: Tensor, p: float) -> float:
     Near one of them the network changes that much faster than its pixels, so its Lipschitz constant is at least that.
     """
     if not len(images):
-        raise ValueError("images: there are none to measure at")
+        raise ValueError("images is empty: pass at least one image to measure at")
     x = images.detach().clone().requires_grad_(True)
     logits = model(x, p)
     steepest = 0.0

@@ -66,7 +66,9 @@ def _bounds(method: str) -> Bounds:
 def _opinion(network: ReluNet, images: Tensor, eps: Tensor, bounds: Bounds) -> Opinion:
     logits, x = network(images), network.vectors(images).T  # (I, B)
     if not ((x >= 0) & (x <= network.white)).all():
-        raise ValueError(f"pixels must lie in [0, {network.white}]")
+        raise ValueError(
+            f"pixels must lie in [0, {network.white}], got values from {float(x.min())!r} to {float(x.max())!r}"
+        )
     prediction = logits.argmax(1)
     reach = network.white * eps.double()
     ball = ((x - reach).clamp(min=0.0), (x + reach).clamp(max=float(network.white)))

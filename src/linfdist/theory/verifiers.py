@@ -21,7 +21,7 @@ def relu_to_onnx(network: ReluNet, path: str | Path, dtype: torch.dtype = torch.
 
     Input `images` (batch, C, H, W), output `logits` (batch, classes), both of `dtype`, to which the weights are
     rounded. From an exact network, whose pixels are 0 ... 255, float32 computes the very logits where they are below
-    2^24. Matrices in ONNX files are dense: ValueError if they take 2 GiB, which is for small networks only.
+    2^24. Matrices in ONNX files are dense, so networks must be small. Raises ValueError if they take 2 GiB.
     """
     entries = sum(layer.weight.shape[0] * layer.weight.shape[1] for layer in network.layers)
     size = entries * torch.finfo(dtype).bits // 8

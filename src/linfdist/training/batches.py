@@ -36,7 +36,8 @@ class Sampler:
     ) -> None:
         if counts is not None and (safe_share < 1 or lost_share < 1):
             raise ValueError(
-                "images that count differently are drawn as often as that says: leave safe_share and lost_share at 1"
+                f"safe_share = {safe_share}, lost_share = {lost_share}: must be 1 if images "
+                "have weights, which say how often each is drawn"
             )
         self.count, self.safe_share, self.lost_share, self.counts = count, safe_share, lost_share, counts
         self.selective = safe_share < 1 or lost_share < 1
@@ -61,7 +62,7 @@ class Sampler:
         self.order = torch.cat(passes)[:length]
 
     def record(self, first: int, margins: Tensor) -> None:
-        """Keep the margins, in thresholds, of the images from place `first` of the order on."""
+        """Keep the margins, in units of the threshold, of images of the order, beginning with number `first`."""
         order = self.order[first : first + len(margins)]
         self.margins.numpy()[order.numpy()] = margins.numpy()  # NumPy promises that of two draws the last one counts
 
@@ -153,7 +154,7 @@ class Batches:
         return pixels, labels
 
     def record(self, step: int, margins: Tensor) -> None:
-        """Keep the margins of batch `step`, in thresholds; the processes exchange theirs."""
+        """Keep the margins of batch `step`, in units of the threshold; the processes exchange theirs."""
         size = self.recipe.batch_size
         whole = torch.zeros(size, dtype=torch.float32, device=margins.device)
         whole[self.workers.rank :: self.workers.world] = margins

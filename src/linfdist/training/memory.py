@@ -44,8 +44,8 @@ def train(
     labels: whole numbers (N,), counted from 0; or names of classes.
     network: one of your own, in place of the recipe's: a network of `linfdist.models`, or layers in a
         `linfdist.nn.Stack` or a `torch.nn.Sequential`. A copy of it is trained, from the weights that it has, with the
-        recipe's loss, schedule and augmentation; what the recipe says of its network (model, width, start and so on)
-        means nothing.
+        recipe's loss, schedule and augmentation; the recipe's keys for its own network (model, width, start and so on)
+        have no effect.
     classes: the names of the classes; by default, there are as many classes as labels, in the order of the alphabet if
         these are names.
     settings: other values for keys of the recipe, such as {"epochs": 3, "width": 64, "eps": "8/255"}.

@@ -52,8 +52,8 @@ def start_network(recipe: Recipe, info: Info, samples: tuple[Tensor, Tensor]) ->
 def own_network(recipe: Recipe, model: object, info: Info) -> PixelNet:
     """Return a copy of a network that is not the recipe's, to be trained as the recipe says.
 
-    model: a network, or layers that `as_network` makes one of. TypeError or ValueError if such images, or the recipe's
-    loss, do not go with it.
+    model: a network, or layers that `as_network` makes one of. Raises TypeError or ValueError if such images, or the
+    recipe's loss, do not fit it.
     """
     network = as_network(model, info.shape)
     if not isinstance(network, PixelNet):
@@ -97,7 +97,7 @@ def keys_of_networks() -> set[str]:
 
 
 def whole_network(recipe: Recipe, trained: PixelNet) -> PixelNet:
-    """Return what a training results in: the network itself, or its mean with the recipe's other networks."""
+    """Return the result of a training: the network itself, or its mean with the recipe's other networks."""
     if not recipe.mean_with:
         return trained
     try:

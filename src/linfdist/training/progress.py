@@ -64,7 +64,7 @@ class Reporter:
         self._last = (time.perf_counter(), start)
 
     def step(self, step: int, now: str) -> None:
-        """Move the bar to `step`; `now` is its text."""
+        """Move the bar to `step`; `now` is the text beside it."""
         if self.bar is not None:
             self.bar.update(self.task, completed=step, now=f"{now}  {self.rate(step):.0f} img/s")
 
@@ -97,12 +97,12 @@ def has_checkpoint(path: Path) -> bool:
 
 
 def load_checkpoint(path: Path, trainer: Trainer) -> int:
-    """Resume the training in `path`; ValueError if it is not a checkpoint of this very run.
+    """Resume the training in `path`; raise ValueError unless it is a checkpoint of this very run.
 
     Returns how many processes have written it.
     """
     if not path.is_file():
-        raise ValueError(f"{path} is not a checkpoint: it is no file, or a link that leads to none")
+        raise ValueError(f"{path} is not a checkpoint: it is not a file, or it is a broken link")
     tensors, header = load_tensors(path)
     step, sums, processes = header.get("step"), header.get("sums"), header.get("processes")
     if type(step) is not int or not 0 <= step <= trainer.total or not _are_sums(sums):

@@ -37,7 +37,7 @@ class Diverged(LinfdistError, RuntimeError):
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a training is at the end of an epoch."""
+    """The progress of a training at the end of an epoch."""
 
     step: int  # steps done
     total: int  # steps of the whole training
@@ -60,7 +60,7 @@ class Trainer:
     dataset: the training images, of which the recipe's `holdout` are set aside. info: what the network is built for.
     resumed: the weights will come from `load_state`, so the recipe's `start` is not read, and may be gone.
     counts: (N,) float64 >= 0, how much each training image counts in the loss; None: all the same.
-    network: another one than the recipe's, see `own_network`.
+    network: one to train in place of the recipe's, see `own_network`.
     Initialisation, order and augmentation follow from the recipe's seed and the step alone, except where some images
     are drawn less often (`Sampler`); torch's own generator is left as it was.
     """

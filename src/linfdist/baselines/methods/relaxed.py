@@ -180,7 +180,10 @@ class COLT(TrainingMethod):
     def start(self, network: PixelNet, stage: Stage) -> list[Parameter]:
         own = super().start(network, stage)
         if not any(map(nonlinear, network.body)):
-            raise TypeError(f"COLT freezes the layers below a bend, but there is no bend in {type(network).__name__}")
+            raise TypeError(
+                f"COLT freezes the layers below a nonlinear layer, but a {type(network).__name__} has none: "
+                "take another method"
+            )
         return own
 
     def __call__(self, network: PixelNet, x: Tensor, y: Tensor, stage: Stage) -> tuple[Tensor, Tensor]:

@@ -24,7 +24,7 @@ def names(folder: Path | None = None) -> list[str]:
 
 
 def card(name: str, folder: Path | None = None) -> "Card":
-    """Read the card of a network of the zoo; if there is none, ValueError lists the names."""
+    """Read the card of a network of the zoo; raise ValueError that lists the names if there is none."""
     from .cards import read  # pydantic takes its time, and is needed for this alone
 
     if name not in (known := names(folder)):
@@ -65,7 +65,7 @@ def find(source: str | os.PathLike[str], folder: Path | None = None) -> Path:
     """Find the file, or the run's folder, that a name of the zoo or a path stands for; folder: another zoo.
 
     Text that is a name of the zoo means that network, even if a file of that name is in the working directory: write
-    ./NAME for the path. A `Path` is a path, if there is one. `load` verifies what it reads from the zoo.
+    ./NAME for the path. A `Path` that exists always means the path. `load` verifies what it reads from the zoo.
     """
     text = os.fspath(source)
     known = names(folder) if _could_be_a_name(text) else []

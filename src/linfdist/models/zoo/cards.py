@@ -52,7 +52,7 @@ class Card(Record):
 
     @property
     def mean_in_words(self) -> str:
-        """Say what the trained network's logits are averaged with, after a comma; nothing if not at all."""
+        """Say what the trained network's logits are averaged with, after a comma; an empty text if with nothing."""
         others = self.recipe.get("mean_with")
         return f", mean with {', '.join(others)}" if others else ""
 
@@ -73,5 +73,5 @@ class Card(Record):
 
 
 def read(path: Path) -> Card:
-    """Read the card in a file; ValueError says what is wrong with it."""
+    """Read the card in a file; raise ValueError that says what is wrong with it."""
     return Card.parse(read_bytes(path, MOST_BYTES), str(path), "card")

@@ -66,5 +66,5 @@ def _device_of(tensor: Tensor) -> Iterator[None]:
 
 
 def tiles_of(size: int, tile: int) -> int:
-    """Count the tiles that cover so many rows, neurons or inputs."""
+    """Count the tiles that cover this number of rows, neurons or inputs."""
     return int(triton.cdiv(size, tile))
