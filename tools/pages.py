@@ -1,7 +1,7 @@
 """The generated pages, from rows, cards and benchmark results alone: `python -m tools.pages`, or `make pages`.
 
-Writes docs/results.md, results/study.md, results/compare.md, the pictures, and what README.md, docs/engine.md,
-docs/compare.md and docs/api/*.md have between `<!-- begin: NAME -->` and `<!-- end: NAME -->`.
+Writes docs/results.md, results/ablations.md, results/study.md, results/compare.md, the pictures, and what README.md,
+docs/engine.md, docs/compare.md and docs/api/*.md have between `<!-- begin: NAME -->` and `<!-- end: NAME -->`.
 Reads results/table*.jsonl (rows of `linfdist reproduce`), results/compare.jsonl (rows of `linfdist compare`),
 results/study.jsonl, results/curves/, results/times/, results/undefended/, the zoo's cards, and
 benchmarks/results/latest.json (from `make bench`). Comments on a section of the results are in results/notes/, and are
@@ -37,6 +37,7 @@ from .speed import markdown as speed_table
 from .study import Experiment
 
 PICTURES = ("radius", "radius-dark", "training", "time", "ablation", "depth", "speed", "compare", "compare-dark")
+ABLATIONS = (3, 7)  # tables of the paper that have a file of their own, in results/
 NEWS = "cifar10-8_255"  # the network that the page is proud of
 _INTRODUCTION = """# Results
 
@@ -44,6 +45,11 @@ This page shows what the shipped networks prove, how close those proofs are to t
 the paper's tables beside our own runs of them. All numbers are percent of the test set unless they say otherwise.
 Certified accuracy is never rounded up, accuracy under attack never down. `make pages` builds the page from `results/`
 and the cards of the [zoo](zoo.md); how settings were chosen is in the [laboratory notebook](notebook.md).
+"""
+_ABLATIONS = """# The paper's ablations
+
+Tables 3 and 7 of the paper beside our own small runs of them, in percent of the test set. The other tables are on the
+[results page](../docs/results.md). `make pages` writes this file.
 """
 _RUNS = """# All runs of the study
 
@@ -112,7 +118,22 @@ def page(results: Results, pictures: Sequence[str]) -> str:
         parts += ["## How close the proofs are to the truth", _TIGHTNESS, _tightness(results)]
         parts += ["## Training time", *_zoo_picture("time", pictures), *_zoo_picture("training", pictures)]
         parts += _note(results, "time")
-    for table in numbers():
+    parts += _tables(results, pictures, [table for table in numbers() if table not in ABLATIONS], "images")
+    if any(row.table in ABLATIONS for row in results.rows):
+        parts += ["## Tables 3 and 7: ablations", *_note(results, "ablations")]
+    return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def ablations(results: Results, pictures: Sequence[str]) -> str:
+    """Write the paper's ablations beside ours in Markdown, as `page` does."""
+    parts = [_ABLATIONS, *_tables(results, pictures, ABLATIONS, "../docs/images")]
+    return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def _tables(results: Results, pictures: Sequence[str], wanted: Sequence[int], images: str) -> list[str]:
+    """Write these tables of the paper; images: the folder of the pictures, as the page links to it."""
+    parts = []
+    for table in wanted:
         for scale in SCALES:
             mine = [row for row in results.rows if (row.table, row.scale) == (table, scale)]
             if not mine:
@@ -122,9 +143,10 @@ def page(results: Results, pictures: Sequence[str]) -> str:
             parts.append(as_markdown(comparison))
             parts += [compared.NOTE] if results.peers and table in PEERS and scale == "laptop" else []
             picture = {3: "ablation", 7: "depth"}.get(table, "")
-            parts += [_picture(picture, comparison.title)] if picture in pictures and scale == "laptop" else []
+            shown = picture in pictures and scale == "laptop"
+            parts += [_picture(picture, comparison.title, images)] if shown else []
             parts += _note(results, f"table{table}") if scale == "laptop" else []
-    return "\n\n".join(part.strip() for part in parts) + "\n"
+    return parts
 
 
 def runs(results: Results) -> str:
@@ -152,8 +174,8 @@ def _zoo_picture(name: str, pictures: Sequence[str]) -> list[str]:
     return [_picture(name, _ZOO_PICTURES[name])] if name in pictures else []
 
 
-def _picture(name: str, text: str) -> str:
-    return f"![{text}](images/{name}.png)"
+def _picture(name: str, text: str, images: str = "images") -> str:
+    return f"![{text}]({images}/{name}.png)"
 
 
 def _contrast(results: Results, pictures: Sequence[str]) -> list[str]:
@@ -298,6 +320,7 @@ def write(root: Path, zoo_folder: Path | None = None) -> None:
         else:
             (images / f"{name}.png").unlink(missing_ok=True)
     write_atomically(root / "docs" / "results.md", page(results, list(pictures)))
+    write_atomically(root / "results" / "ablations.md", ablations(results, list(pictures)))
     write_atomically(root / "results" / "study.md", runs(results))
     write_atomically(root / "results" / "compare.md", compared.costs(results.peers))
     write_atomically(root / "README.md", filled)
