@@ -25,7 +25,7 @@ def closest(word: str, known: Iterable[str]) -> str:
 
 
 def described(value: object) -> str:
-    """Say what a value is that was given in place of another: its text, or its type and shape."""
+    """Describe a value that was given in place of the expected one: its text, or its type and shape."""
     if isinstance(value, str):
         return f"the text {value[:60]!r}"
     shape = getattr(value, "shape", None)

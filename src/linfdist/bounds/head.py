@@ -88,7 +88,7 @@ class HeadBounds:
     def ibp(self, hidden: Hidden, best: Tensor) -> Tensor:
         """Bound the margins from below (b, classes) by the box of the hidden layer alone.
 
-        The bound is infinity at the best class itself, and −infinity where nothing is known.
+        The bound is infinity at the best class itself, and −infinity where nothing can be proved.
         """
         middle, half = (hidden.low + hidden.high) / 2, (hidden.high - hidden.low) / 2
         z = middle @ self.w2.T + self.b2  # (b, K)
@@ -99,7 +99,7 @@ class HeadBounds:
         """Bound z[best] − z[other] from below (P,) for pairs of an image and a class.
 
         tanh lies between two lines, so the margin is bounded by a linear form of the features, and this by their box.
-        The bound is −infinity where nothing is known.
+        The bound is −infinity where nothing can be proved.
         """
         used, place = row.unique(return_inverse=True)
         lines = tanh_lines(hidden.lower[used], hidden.upper[used])

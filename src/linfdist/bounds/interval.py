@@ -1,6 +1,6 @@
 """Interval bounds (IBP): from boxes of pixels through the layers to the margins of the logits, z[best] − z[j].
 
-For proofs they have slack for rounding, for training they do without.
+Bounds for proofs have slack for rounding; those for training have none.
 """
 
 import math
@@ -67,7 +67,7 @@ class Margins(NamedTuple):
     """Bounds of the margins of one class over b boxes of features.
 
     lower: (b, classes) float64: z[best] − z[j] is at least lower[:, j]; infinity for the best class itself, −infinity
-    where nothing is known. size: (b,) float64: no |z[j]| is larger; infinity or NaN where nothing is known.
+    where nothing can be proved. size: (b,) float64: no |z[j]| is larger; infinity or NaN where there is no bound.
     closer: None, or a function that costs more: closer(wanted) returns `lower` with better bounds where wanted
     (b, classes) is True. It keeps no state between calls.
     """
@@ -84,7 +84,7 @@ ProvesBoxes = Callable[[Box, Tensor, float], Tensor]
 def margins_of(logits: Box, best: Tensor, tolerance: float) -> Margins:
     """Bound the margins of best (b,), given bounds (b, classes) of all logits, which a logit may exceed by `tolerance`.
 
-    If a bound of an image is not finite, nothing is known of its margins.
+    If a bound of an image is not finite, nothing can be proved about its margins.
     """
     lower, upper = logits.lower.double(), logits.upper.double()
     apart = lower.gather(1, best[:, None]) - upper

@@ -44,7 +44,7 @@ class LinearBounds:
     def margins(self, pixels: Box, best: Tensor) -> Tensor:
         """Bound z[best] − z[j] from below over the boxes: (b, classes) float64.
 
-        The bound is infinity at the best class itself, and −infinity where nothing is known.
+        The bound is infinity at the best class itself, and −infinity where nothing can be proved.
         pixels: (b, C, H, W), in the network's precision; best: (b,).
         """
         boxes = self._boxes(pixels, self.through)

@@ -180,7 +180,7 @@ def _moved(x: Samples, device: torch.device) -> Samples:
 def _prove(
     asked: tuple[Network, Tensor, Tensor | None, tuple[int, ...]], prove: Proves, eps: Radius | None, radii: bool
 ) -> Certificate:
-    """Return what proofs say of what `as_asked` returned."""
+    """Prove the inputs that `as_asked` returned, and return the certificates."""
     network, x, y, shape = asked
     ball = _eps_of_pixels(eps, x, shape, network) if isinstance(eps, np.ndarray | Tensor) else eps
     ball = ball if ball is None or isinstance(ball, Tensor) else parse_eps(ball)

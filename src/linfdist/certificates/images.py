@@ -33,7 +33,7 @@ class CertifiedImage:
     resized_to: int | None = None  # the side of the image that the network saw, if files are resized first
 
     def json(self, model_sha256: str) -> dict[str, Any]:
-        """Give the object for a file, with the checksum of the network that it is about."""
+        """Return the JSON object for a file, with the checksum of the network that it is about."""
         return {
             "image": self.image,
             "prediction": self.prediction,

@@ -211,7 +211,7 @@ def true_radius(network: PixelNet, x: Tensor, time_limit: float = 60.0) -> list[
 
 
 class _Search:
-    """The search for one image: programs over growing balls, small as long as the balls are."""
+    """The search for one image. Its programs cover growing balls, and stay small while the balls are small."""
 
     def __init__(self, network: PixelNet, plain: Plain, image: Tensor, deadline: float) -> None:
         self.network, self.plain, self.image, self.deadline = network, plain, image, deadline

@@ -107,7 +107,7 @@ class MarginBounds(Protocol):
     """Lower bounds of margins over boxes of pixels."""
 
     def margins(self, pixels: Box, best: Tensor) -> Tensor:
-        """Bound z[best] − z[j], (b, classes) float64; infinity at the best class, −infinity where nothing is known."""
+        """Bound z[best] − z[j]: (b, classes) float64, infinity at the best class, −infinity where no bound is known."""
 
 
 class MarginProof(BallProof):
@@ -282,7 +282,7 @@ class State(NamedTuple):
 
 
 def start(low: float, high: float, limit: float, test: tuple[float, float] | None = None) -> State:
-    """Return what is known before the first step: low is proved, high is not; see `State`."""
+    """Return the state before the first step: radius `low` is proved, `high` is not; see `State`."""
     return State(low, min(high, 2 * limit), low / 16 + FINEST * 16, BEYOND if low else FIRST, STEPS, limit, test)
 
 
@@ -319,7 +319,7 @@ class Search:
         return self.states
 
     def _walk(self, row: int, answers: dict[State, bool]) -> None:
-        """Take as many steps of an image as there are answers for."""
+        """Advance the search of an image as far as the known answers allow."""
         state = self.states[row]
         while state in answers:
             if state.test and answers[state]:

@@ -265,7 +265,7 @@ def write_page(
 
 
 def _test_images(model: Model, frozen: "FrozenNet", dataset: str | None, data_dir: Path | None) -> "Dataset | None":
-    """Load the test images given, else those of the recipe, else those that the network was measured on."""
+    """Load the given test images, else those of the recipe, else those that the network was measured on."""
     from linfdist import data
 
     stated = frozen.stated("data")  # of a file that anybody may have written: a name is looked up, a path is not
@@ -289,7 +289,7 @@ def _test_images(model: Model, frozen: "FrozenNet", dataset: str | None, data_di
 
 
 def _radius(model: Model, frozen: "FrozenNet") -> str | None:
-    """Find the radius of the recipe, else the one that the network was measured at."""
+    """Find the recipe's radius, or else the one that the network was measured at."""
     if model.recipe is not None:
         return model.recipe.eps
     stated = frozen.stated("eps")

@@ -45,7 +45,7 @@ def chosen_device(name: str) -> "torch.device":
 
 
 def _unused(name: str, device: "torch.device") -> str:
-    """Say why a GPU that is here was not chosen."""
+    """Say why an existing GPU was not chosen."""
     from linfdist import machine
 
     if name != AUTO or device.type != "cpu" or not (there := machine.gpus()):
@@ -112,14 +112,14 @@ class Model:
             raise ValueError(f"{target} belongs to the network or its run: choose another file to write to")
 
     def data(self, given: str | None) -> str:
-        """Choose the data set: the one given, else the recipe's, else the one that an exact network states."""
+        """Choose the data set: the given one, else the recipe's, else the one that an exact network states."""
         from linfdist.data import NAMES
 
         stated = self.network.stated("data")
         return self._choose(given, self.recipe.data if self.recipe else stated if stated in NAMES else None, "--data")
 
     def eps(self, given: str | None) -> str:
-        """Choose the radius, as text: the one given, else the recipe's, else the one that an exact network states."""
+        """Choose the radius, as text: the given one, else the recipe's, else the one that an exact network states."""
         return self._choose(given, self.recipe.eps if self.recipe else self.network.stated("eps"), "--eps")
 
     def _choose(self, given: str | None, own: str | None, option: str) -> str:

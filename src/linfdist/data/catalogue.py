@@ -92,7 +92,7 @@ def fetch(name: str, data_dir: str | os.PathLike[str] | None = None) -> Fetched:
 
 
 def info(name: str | os.PathLike[str], resize: int | None = None) -> Info:
-    """Give the constants of a data set; those of a folder of images are computed from its training images."""
+    """Return the constants of a data set; those of a folder of images are computed from its training images."""
     builtin = _BUILTIN.get(os.fspath(name))
     if builtin is not None:
         return builtin.info

@@ -222,7 +222,7 @@ def as_labels(values: Any, classes: Sequence[str] | None, name: str = "y") -> Te
 
 
 def names_in(labels: Any) -> list[str] | None:
-    """Return labels that are texts, all of them; None for others."""
+    """Return the labels if all of them are text, else None."""
     listed = labels.tolist() if isinstance(labels, np.ndarray) else labels
     named = isinstance(listed, list | tuple) and len(listed) > 0 and all(isinstance(each, str) for each in listed)
     return [str(each) for each in listed] if named else None

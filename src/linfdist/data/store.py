@@ -65,7 +65,7 @@ def has_workspaces(place: Path) -> bool:
 
 
 def remove_workspaces(place: Path) -> None:
-    """Delete the temporary folders of killed processes. Call it under the lock."""
+    """Delete the temporary folders of killed processes. The caller must hold the lock."""
     for left_over in place.glob(f"{_WORK}*"):
         shutil.rmtree(left_over, ignore_errors=True)
     for split in ("train", "test"):
@@ -74,7 +74,7 @@ def remove_workspaces(place: Path) -> None:
 
 @contextmanager
 def workspace(place: Path) -> Iterator[Path]:
-    """Make a temporary folder beside the data, for sources to work in. Call it under the lock."""
+    """Make a temporary folder beside the data, for sources to work in. The caller must hold the lock."""
     remove_workspaces(place)
     path = Path(tempfile.mkdtemp(prefix=_WORK, dir=place))
     try:

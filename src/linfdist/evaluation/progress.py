@@ -1,4 +1,4 @@
-"""Show on the terminal how far an evaluation is."""
+"""Show the progress of an evaluation on the terminal."""
 
 import sys
 import time

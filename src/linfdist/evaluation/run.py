@@ -163,7 +163,7 @@ def _bytes_of(network: Network, images: Tensor) -> Tensor:
 
 @contextmanager
 def _folder(out: str | os.PathLike[str] | None) -> Iterator[Path]:
-    """Give the folder of that name, or one that is removed afterwards, unless it is needed to report a bug."""
+    """Yield the named folder, or a temporary one, which is kept only if it is needed to report a bug."""
     if out is not None:
         yield Path(out)
         return
@@ -312,7 +312,7 @@ class _Evaluator:
         return whole
 
     def not_ready(self, shard: Shard) -> str | None:
-        """Say why a shard cannot be merged yet; None if it can."""
+        """Return why a shard cannot be merged yet, or None if it can."""
         summary = Results(self.out, shard.suffix).summary()
         if summary is None:
             return str(shard)

@@ -282,7 +282,7 @@ class Stack(LipschitzModule):
         return found
 
     def rounding(self, size: Fraction, unit: Fraction) -> Rounding:
-        """Add up the errors: a layer passes on that of its input, times its Lipschitz constant, and adds its own."""
+        """Sum the errors: a layer multiplies the error of its input by its Lipschitz constant, and adds its own."""
         peak, error = size, Fraction(0)
         for layer in self:
             own = layer.rounding(size, unit)

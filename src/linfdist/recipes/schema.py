@@ -134,12 +134,12 @@ def _trained_radius(text: str, info: ValidationInfo) -> str:
 
 
 def _listed(value: object) -> object:
-    """Numbers with commas between them, as on a command line, as a list."""
+    """Parse numbers separated by commas, as on a command line, into a list."""
     return [part.strip() for part in value.strip("[] ").split(",") if part.strip()] if isinstance(value, str) else value
 
 
 def _named(value: object) -> object:
-    """Names with commas between them, as on a command line, as a list."""
+    """Parse names separated by commas, as on a command line, into a list."""
     if not isinstance(value, str):
         return value
     return [part.strip("'\" ") for part in value.strip("[] ").split(",") if part.strip("'\" ")]

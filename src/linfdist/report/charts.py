@@ -30,7 +30,7 @@ class Chart:
 
 
 def draw(run: Run) -> dict[str, Chart]:
-    """Draw every chart that the run has the data for, by the name of its PNG."""
+    """Draw every chart for which the run has data; return them by the names of their PNGs."""
     require_matplotlib()
     drawings: dict[str, Drawing] = {
         "certified_accuracy": _certified_accuracy,

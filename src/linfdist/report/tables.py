@@ -74,7 +74,7 @@ def confusion(rows: Sequence[Row], classes: int) -> list[list[int]]:
 
 
 def worst_confusions(rows: Sequence[Row], most: int = 8) -> list[tuple[int, int, int]]:
-    """Return (label, prediction, images) of the most frequent errors, the most frequent first."""
+    """Return (label, prediction, number of images) of the most frequent errors, most frequent first."""
     errors = Counter((row.label, row.prediction) for row in rows if not row.correct)
     ordered = sorted(errors.items(), key=lambda error: (-error[1], error[0]))
     return [(label, prediction, images) for (label, prediction), images in ordered[:most]]

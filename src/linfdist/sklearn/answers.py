@@ -59,7 +59,7 @@ def with_abstention(labels: NDArray[Any], abstain: Any) -> Answer:
 
 
 def _common(labels: np.dtype[Any], abstain: Any) -> np.dtype[Any]:
-    """Return a type of the labels' kind that holds both exactly, else the object type."""
+    """Return a type of the labels' kind that holds both exactly; the object type if there is none."""
     if labels.kind == "U" and isinstance(abstain, str):
         return np.result_type(labels, np.array(abstain).dtype)
     number = abstain.item() if isinstance(abstain, np.generic) else abstain

@@ -17,9 +17,9 @@ SHOWN = 3  # columns that a sentence names
 
 
 class Change(NamedTuple):
-    """How far each number may fall and grow, in the units of X: float64 >= 0 that broadcast to X, rounded up.
+    """How far each number may fall and grow, in the units of X, rounded up: float64 >= 0 that broadcast to X.
 
-    The same array twice, if it is the same in both directions.
+    Both are the same array if the change is the same in both directions.
     """
 
     down: Floats

@@ -122,7 +122,7 @@ class Scaling:
         return self.inputs(lower), self.inputs(upper)
 
     def outside(self, x: Floats) -> NDArray[np.bool_]:
-        """Tell which numbers lie outside [low, low + span], where the map is constant."""
+        """Mark the numbers that lie outside [low, low + span], where the map is constant."""
         with np.errstate(over="ignore"):
             return (self.span > 0) & ((x < self.low) | (x - self.low > self.span))
 

@@ -148,14 +148,14 @@ def _same_method(row: CompareRow, result: Result) -> bool:
 
 
 class Panel(NamedTuple):
-    """A part of the picture: its title, and rows that differ only in method and budget."""
+    """A panel of the picture: its title, and rows that differ only in method and budget."""
 
     title: str
     rows: list[CompareRow]
 
 
 def panels(rows: Sequence[CompareRow]) -> list[Panel]:
-    """Group the rows by panel of the picture: of one ε, augmentation, number of trials, seed and number of images."""
+    """Group the rows by panel: those of a panel share ε, augmentation, number of trials, seed and number of images."""
     return [Panel(f"{question(few[0])}, {few[0].n:,} test images", few) for few in _alike(_latest(rows), _rules)]
 
 
@@ -210,7 +210,7 @@ def _budgets(rows: Sequence[CompareRow]) -> bool:
 
 
 def _named(row: CompareRow, rows: Sequence[CompareRow]) -> str:
-    """Name the method, with its time where that differs."""
+    """Name the method, and its time if the rows differ in time."""
     return f"{row.title}, {time_text(row.budget)}" if _budgets(rows) else row.title
 
 

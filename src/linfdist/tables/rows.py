@@ -80,7 +80,7 @@ class CompareRow(Record):
 
     @property
     def ours(self) -> bool:
-        """Whether it is a network of this package, and not one to compare with."""
+        """Whether it is a network of this package, as opposed to a rival."""
         return self.method == "dist"
 
     @property

@@ -1,4 +1,4 @@
-"""A second opinion on certificates: what bounds for ReLU networks, IBP and CROWN, say about the converted network."""
+"""A second opinion on certificates: IBP and CROWN, bounds for ReLU networks, on the converted network."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -67,7 +67,7 @@ class Sampler:
         self.margins.numpy()[order.numpy()] = margins.numpy()  # NumPy promises that of two draws the last one counts
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return what a resumed training needs: nothing if the order follows from the seed alone."""
+        """Return the tensors that a resumed training needs: none if the order follows from the seed alone."""
         return {"margins": self.margins, "order": self.order} if self.selective else {}
 
     def load_state_dict(self, tensors: Mapping[str, Tensor], length: int, path: Path) -> None:
@@ -123,7 +123,7 @@ class Batches:
         self._ready: dict[int, tuple[Tensor, Tensor]] = {}
 
     def at(self, step: int) -> tuple[Tensor, Tensor]:
-        """Return this process's share of batch `step`, on its device: pixels in [0, 1] and labels."""
+        """Return this process's share of batch `step`, on the process's device: pixels in [0, 1] and labels."""
         ready, self._ready = self._ready, {}
         return ready[step] if step in ready else self._make(step)
 

@@ -120,7 +120,7 @@ class Workers:
                 raise JobError(f"the processes of this job differ: {what}. {advice}")
 
     def names(self) -> list[str]:
-        """Return what to call each process in a message: its number, and its machine."""
+        """Return the name of each process in messages: its number and its machine."""
         return [f"process {rank} on {host}" for rank, host in enumerate(self.gather(socket.gethostname()))]
 
     def sharing(self, module: nn.Module) -> nn.Module:
