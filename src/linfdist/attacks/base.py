@@ -195,7 +195,7 @@ def opened(model: object, data: Any, y: Any) -> tuple[Network, Tensor, Tensor]:
 
 @contextmanager
 def frozen(network: PixelNet) -> Iterator[None]:
-    """Compute no gradients for the weights inside: those of the pixels alone are cheaper, and none is left behind."""
+    """Compute no gradients for the weights inside: those of the pixels alone are cheaper, and no `.grad` is left."""
     learned = [parameter for parameter in network.parameters() if parameter.requires_grad]
     try:
         for parameter in learned:

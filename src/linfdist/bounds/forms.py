@@ -85,7 +85,7 @@ def lowered(forms: Forms, weight: Tensor, moved: Tensor, size: Tensor, executed:
 
 
 def lowest(forms: Forms, box: Box) -> Tensor:
-    """Bound forms from below over the samples of a box (b, *shape): (P,). Each weight takes the worse end of it."""
+    """Bound forms from below over the samples of a box (b, *shape): (P,). Each weight meets the worse end."""
     lower, upper = (side.to(forms.weight.dtype).flatten(1) for side in box)
     weight = forms.weight.flatten(1)
     ends = torch.where(weight > 0, lower[forms.row], upper[forms.row])

@@ -14,7 +14,8 @@ __getattr__, __dir__ = lazy_names(__name__, {"app": "commands"})
 def main() -> None:
     """Run the command, as the installed script does.
 
-    Imports take longer than most verbs. Ctrl-C among them ends the command as it does later on, without a traceback.
+    Imports take longer than most verbs. Ctrl-C during the imports ends the command as it does later, without a
+    traceback.
     """
     try:
         from .commands import app

@@ -49,7 +49,7 @@ class Rounding(NamedTuple):
 
 
 class _Remembering(ABCMeta):
-    """Makes every module store the shapes of its tensors when it is made: its proofs are about those."""
+    """Makes every module store the shapes that its tensors have when it is made: proofs hold for these shapes only."""
 
     parts: tuple[type[nn.Module], ...]
 

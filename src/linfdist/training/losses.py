@@ -84,7 +84,7 @@ def worst_logits(network: PixelNet, x: Tensor, y: Tensor, eps: float) -> Tensor:
 
 
 class Loss(nn.Module, ABC):
-    """The loss of one recipe. Its parameters, if any, are trained with the network and never enter it."""
+    """The loss of one recipe. Its parameters, if any, are trained with the network, but are not part of it."""
 
     lr_factors: ClassVar[Mapping[str, float]] = {}  # by the name of a parameter of the loss
 
