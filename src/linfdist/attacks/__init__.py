@@ -17,7 +17,7 @@ ATTACKS = tuple(_PLACES)
 
 
 def attack(name: str, **options: Any) -> "Attack":
-    """Make the named attack with options of its class, such as `seed`. ValueError lists the names."""
+    """Make the named attack with options of its class, such as `seed`. Raises ValueError that lists the names."""
     if name not in _PLACES:
         raise ValueError(f"no attack {name!r}: the attacks are {', '.join(ATTACKS)}{closest(name, ATTACKS)}")
     made: Attack = __getattr__(_PLACES[name][1])(**options)

@@ -61,10 +61,10 @@ def class_weights(
 
 
 def merged(x: Floats, labels: NDArray[Any], counts: Floats) -> tuple[Floats, NDArray[Any], Floats]:
-    """Make one of samples that are the same, whose weights are added, in an order that is not that of the samples.
+    """Merge equal samples and add their weights, in an order that does not depend on that of the samples.
 
-    So training cannot tell a sample with weight 2 from two samples. Where there is nothing to tell, since all are
-    different and count the same, everything stays as it is.
+    So training cannot tell a sample with weight 2 from two samples. If all samples differ and count the same, nothing
+    is changed.
     """
     table = np.column_stack([x.reshape(len(x), -1), labels])
     unique, first, where = np.unique(table, axis=0, return_index=True, return_inverse=True)
