@@ -71,8 +71,9 @@ class ImageFile:
 
         Colour never becomes gray, but RGB with three equal channels is gray already.
 
-        size: the (height, width) that it must have, and `need` the words for that; an image of another size is refused
-        before it is decoded. An alpha channel is left out if every pixel is opaque, else the image is refused. resize:
+        size: the (height, width) that it must have; need: how the error states that. An image of another size is
+        refused before it is decoded. An alpha channel is left out if every pixel is opaque, else the image is refused.
+        resize:
         the side to which the largest square in the middle is resized.
         """
         columns, rows = self._image.size

@@ -235,8 +235,7 @@ class LinfDistClassifier(ClassifierMixin, BaseEstimator):
     def predict_proba(self, X: Any) -> Floats:
         """Scores (n, n_classes) that sum to 1: the softmax of the logits times a number fitted to the training data.
 
-        They are not certified, and no calibrated probabilities either: the training data are classified better than
-        others are.
+        They are neither certified nor calibrated: the training data are classified better than other data.
         """
         inputs = self._inputs(self._samples(X))
         logits = self.temperature_ * self._logits(inputs)

@@ -62,7 +62,7 @@ class Columns:
         return f"column {position}" if self.names is None else repr(self.names[position])
 
     def mask(self, given: Any, what: str) -> NDArray[np.bool_]:
-        """Return (count,) bool of names, positions, or truth values for all columns; None for none."""
+        """Return (count,) bool from names, positions, or truth values for all columns; None selects no column."""
         check_unmasked(given, what)
         keys = [given] if isinstance(given, str) else [] if given is None else list(given)
         if len(keys) == self.count and all(isinstance(key, bool | np.bool_) for key in keys):
