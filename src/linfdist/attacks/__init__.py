@@ -6,8 +6,9 @@ from ..errors import closest
 from ..lazy import lazy_names
 
 if TYPE_CHECKING:  # what `__getattr__` below imports when it is first used
+    from .art import art_classifier
     from .autoattack import Auto
-    from .base import Attack, Attacked
+    from .base import Attack, Attacked, size
     from .pgd import PGD
     from .smallest_change import smallest
     from .strong import Strong
@@ -24,12 +25,13 @@ def attack(name: str, **options: Any) -> "Attack":
     return made
 
 
-__all__ = ["ATTACKS", "PGD", "Attack", "Attacked", "Auto", "Strong", "attack", "smallest"]
+__all__ = ["ATTACKS", "PGD", "Attack", "Attacked", "Auto", "Strong", "art_classifier", "attack", "size", "smallest"]
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        **dict.fromkeys(("Attack", "Attacked"), "base"),
+        **dict.fromkeys(("Attack", "Attacked", "size"), "base"),
         **{attack: module for module, attack in _PLACES.values()},
+        "art_classifier": "art",
         "smallest": "smallest_change",
     },
 )
