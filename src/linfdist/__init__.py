@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # what `__getattr__` below imports when it is first used
     from . import training as training
     from .certificates import Certificate, Certifier, certify, predict
     from .evaluation import evaluate
-    from .models import load, save, zoo
+    from .models import load, push_to_hub, save, save_pretrained, zoo
     from .ops.backends import backends
     from .ops.dist import dist, dist_box, dist_box_conv2d, dist_conv2d
     from .training.memory import train
@@ -42,7 +42,9 @@ __all__ = [
     "models",
     "nn",
     "predict",
+    "push_to_hub",
     "save",
+    "save_pretrained",
     "train",
     "zoo",
 ]
@@ -67,7 +69,7 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         **dict.fromkeys(("Certificate", "Certifier", "certify", "predict"), "certificates"),
-        **dict.fromkeys(("load", "save", "zoo"), "models"),
+        **dict.fromkeys(("load", "push_to_hub", "save", "save_pretrained", "zoo"), "models"),
         **dict.fromkeys(("dist", "dist_box", "dist_box_conv2d", "dist_conv2d"), "ops.dist"),
         **dict.fromkeys(_SUBMODULES, ""),
         "__version__": "version",

@@ -1,5 +1,6 @@
 """Parameters that several verbs share; the MODEL that a command is given."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -143,6 +144,7 @@ def open_model(name: str, device: str = "cpu") -> Model:
     from linfdist import recipes
     from linfdist.certificates import on_device
     from linfdist.models import load
+    from linfdist.models.loading import HUB
 
     network, path = load(name), Path(name)
     if network.exact and device not in ("cpu", AUTO):
@@ -153,6 +155,8 @@ def open_model(name: str, device: str = "cpu") -> Model:
         if path.exists():
             say(f"{name} is taken from the zoo; write ./{name} for what is here", error=True)
         return Model(network, zoo.find(name), Path("runs") / name, recipes.Recipe.model_validate(zoo.card(name).recipe))
+    if name.startswith(HUB):
+        return Model(network, path, Path("runs") / re.split("[/@#]", name)[1], None)
     folder = path if path.is_dir() else path.parent
     recipe_file = folder / RECIPE
     recipe = recipes.load(recipe_file) if recipe_file.exists() else None

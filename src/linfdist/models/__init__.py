@@ -9,6 +9,7 @@ if TYPE_CHECKING:  # what `__getattr__` below imports when it is first used
     from .base import Network, PixelNet
     from .composed import Composed, as_network
     from .dist_net import ConvDistNetMLP, DistNet, DistNetMLP
+    from .hub import push_to_hub, save_pretrained
     from .loading import from_config, load, load_floats, save
     from .mean import Mean
     from .pruning import prune
@@ -26,7 +27,9 @@ __all__ = [
     "load",
     "load_floats",
     "prune",
+    "push_to_hub",
     "save",
+    "save_pretrained",
     "zoo",
 ]
 __getattr__, __dir__ = lazy_names(
@@ -35,6 +38,7 @@ __getattr__, __dir__ = lazy_names(
         **dict.fromkeys(("Network", "PixelNet"), "base"),
         **dict.fromkeys(("Composed", "as_network"), "composed"),
         **dict.fromkeys(("ConvDistNetMLP", "DistNet", "DistNetMLP"), "dist_net"),
+        **dict.fromkeys(("push_to_hub", "save_pretrained"), "hub"),
         **dict.fromkeys(("from_config", "load", "load_floats", "save"), "loading"),
         "Mean": "mean",
         "prune": "pruning",

@@ -33,6 +33,7 @@ CLASSES: dict[str, type[PixelNet]] = {  # by the names that configurations use
     "Composed": Composed,
     "Mean": Mean,
 }
+HUB = "hf:"  # what the names of networks on the Hugging Face Hub begin with
 LARGEST = 2**15 - 1  # of int16
 _EXPONENTS = range(-100, 101)  # far from where float32 ends, so that every multiple is exact
 _STEP = re.compile(r"2\^(-?[0-9]{1,3})")
@@ -125,6 +126,8 @@ def _rounded(network: PixelNet) -> PixelNet:
 def load(source: str | os.PathLike[str], folder: Path | None = None) -> Network:
     """Load a network by its name in the zoo ("mnist-0.3"), or by the path of its file or of a finished run's folder.
 
+    "hf:owner/name" is one on the Hugging Face Hub (extra `hub`), "hf:owner/name@revision#sha256" always the same one.
+
     A float network is in eval mode, at p = inf, and takes pixels of [0, 1], shape (B, C, H, W). A file that
     `linfdist export --format exact` has written gives an exact network, which takes 8-bit images of that shape. A name
     of the zoo always means its network; a path of the same name is written "./mnist-0.3". folder: another zoo.
@@ -139,6 +142,8 @@ def read(source: str | os.PathLike[str], folder: Path | None = None) -> tuple[by
     """Read the file of a network, once, and verify one of the zoo; the content comes with the file's path."""
     if not isinstance(source, str | os.PathLike):
         raise TypeError(f"source must be the name of a network or a path, got {described(source)}")
+    if isinstance(source, str) and source.startswith(HUB):
+        return import_module(f"{__package__}.hub").fetch(source)  # which imports this file
     path = found = zoo.find(source, folder)
     if path.is_dir():
         path = path / MODEL
@@ -151,6 +156,8 @@ def read(source: str | os.PathLike[str], folder: Path | None = None) -> tuple[by
     content = read_bytes(path)
     if found.parent == (folder or zoo.FILES) and found != Path(source):  # it is of the zoo
         zoo.check(path, content)
+    elif path != found:
+        import_module(f"{__package__}.hub").check_folder(path, content)
     return content, path
 
 
