@@ -41,7 +41,7 @@ def save_pretrained(source: object, folder: str | Path, results: str | Path | No
     (content, name), target = _content(source), Path(folder)
     network, digest = parse(content, target / MODEL), hashlib.sha256(content).hexdigest()  # as `load` will read it
     if results is None and isinstance(source, str | os.PathLike) and (Path(source) / SUMMARY).is_file():
-        results = source
+        results = Path(source)
     measured = _of_zoo(name) if results is None and source == name and name in zoo.names() else None
     if results is not None:
         measured = _of_run(Run(results), {digest, network.checksum()})

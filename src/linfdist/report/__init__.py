@@ -1,8 +1,9 @@
 """Show a run as one page: reports read rows, never models. `plots` draws into matplotlib's axes."""
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..eps import Eps
 from ..files import remove_leftovers, write_atomically
@@ -12,7 +13,7 @@ from ..runs.folder import Run
 if TYPE_CHECKING:
     from . import plots
 
-__all__ = ["plots", "write", "write_comparison"]
+__all__ = ["plots", "write", "write_assurance", "write_comparison"]
 __getattr__, _ = lazy_names(__name__, {"plots": ""})  # it needs NumPy, and the charts need torch
 
 PICTURES = ("certified_accuracy", "fates", "radius_by_class", "confusion", "training", "margin_vs_method", "gallery")
@@ -37,6 +38,25 @@ def write(run: str | Path, out: str | Path | None = None) -> Path:
     if parts := halves(content):
         images["gallery"] = sheet(parts, content.classes)
     return _save(page(content, charts), images, target)
+
+
+def write_assurance(
+    run: str | Path, out: str | Path | None = None, network: Mapping[str, Any] | None = None
+) -> tuple[Path, Path]:
+    """Write assurance.json and assurance.html into `out` (default: RUN/report) and return their paths.
+
+    They say what was assessed, by what method, and what that rests on. network: facts about the network, see
+    `report.assurance`.
+    """
+    from .assurance import assurance, page
+
+    content = assurance(Run(run), network)
+    target = Path(run) / "report" if out is None else Path(out)
+    target.mkdir(parents=True, exist_ok=True)
+    written = target / "assurance.json", target / "assurance.html"
+    write_atomically(written[0], json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    write_atomically(written[1], page(content, Run(run).name))
+    return written
 
 
 def write_comparison(
