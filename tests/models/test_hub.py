@@ -8,8 +8,11 @@ import sys
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
 import linfdist as ld
+from linfdist.cli import app
+from linfdist.files import file_sha256
 from linfdist.models import DistNet, hub
 from linfdist.runs.folder import Run
 
@@ -219,6 +222,15 @@ def test_what_is_missing_is_named(client, folder):
     commit(client, folder)
     with pytest.raises(OSError, match=r"@none: config.json cannot be fetched"):
         ld.load(f"{NAME}@none")
+
+
+def test_commands_take_the_name(client, digits, digits_run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ld.push_to_hub(digits_run, "somebody/net")
+    words = ["evaluate", NAME, "--data", "digits", "--eps", "0.05", "--limit", "10", "--data-dir", str(digits)]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
+    assert Run("runs/net").summary["model_sha256"] == file_sha256(digits_run / "model.safetensors")
 
 
 def test_a_name_to_push_to_has_no_revision(client):
