@@ -106,6 +106,16 @@ def test_the_hub_reads_the_numbers_of_a_run(digits, digits_run, tmp_path):
         ld.save_pretrained(small(), tmp_path / "other", results=run)
 
 
+def test_a_mean_whose_member_would_be_left_behind_is_refused(tmp_path):
+    ld.save(small(), tmp_path / "one.safetensors")
+    mean = ld.models.Mean([small(), DistNet((1, 4, 4), 3, 8, 3, [0.3], 0.3)]).eval()
+    ld.save(mean, tmp_path / "mean.safetensors", members=["one"])
+    with pytest.raises(FileNotFoundError, match="is a mean with 'one', which is neither beside it nor in the zoo"):
+        ld.save_pretrained(tmp_path / "mean.safetensors", tmp_path / "net")
+    assert not (tmp_path / "net").exists()
+    assert same(ld.load(ld.save_pretrained(mean, tmp_path / "net")), mean)
+
+
 def test_an_exact_network(tmp_path):
     exact = ld.exact.freeze(small())
     found = ld.load(ld.save_pretrained(exact, tmp_path / "exact"))
