@@ -5,6 +5,7 @@ import json
 import shutil
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 import linfdist as ld
@@ -79,6 +80,18 @@ def test_of_an_exact_network_it_names_the_theorems(run, digits, tmp_path):
     assert any("check_sound" in line for line in found["proved_by_machine"])
     assert found["proved_on_paper"] == []
     assert found["checked_by_proved_checker"] is None
+
+
+def test_of_a_network_of_the_zoo_the_card_says_how_it_was_trained(tmp_path):
+    file = ld.zoo.file("mnist-0.3")
+    images, labels = torch.rand(3, 1, 28, 28), torch.tensor([0, 1, 2])
+    ld.evaluate(ld.load("mnist-0.3"), (images, labels), "0.01", tmp_path, file, model="mnist-0.3")
+    call(tmp_path)
+    found, card = written(tmp_path / "report"), ld.zoo.card("mnist-0.3")
+    assert found["system"]["training"]["name"] == card.recipe["name"]
+    assert found["system"]["model_sha256"] == card.sha256
+    assert "recipe" not in found["system"]["network"]
+    assert found["hashes"]["recipe.json"] is None
 
 
 def test_the_page_is_escaped_and_has_every_entry(run):

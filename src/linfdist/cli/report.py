@@ -87,6 +87,7 @@ def _facts(run: Run) -> dict[str, Any] | None:
                 "file": source, "kind": type(network).__name__, "exact": network.exact,
                 "arithmetic": "integers" if network.exact else dtype, "shape": list(network.shape),
                 "classes": network.classes, "head": _has_head(network),
+                "recipe": zoo.card(source).recipe if source in zoo.names() else None,
             }  # fmt: skip
     return None
 

@@ -48,11 +48,12 @@ def assurance(run: Run, network: Mapping[str, Any] | None = None) -> dict[str, A
     """Describe the assessment of an evaluated run.
 
     network: facts about the very network that was evaluated, as `linfdist report --assurance` finds them: `exact`,
-    `arithmetic`, `kind`, `shape`, `classes`, `head`, `file`; None if its file is not at hand.
+    `arithmetic`, `kind`, `shape`, `classes`, `head`, `file`, and the `recipe` of its card in the zoo or None; None if
+    its file is not at hand.
     """
     run.check_evaluated()
     summary, counted = run.summary, count(run.rows, run.attacks)
-    found, recipe = fates(counted), run.stored_recipe
+    found, recipe = fates(counted), run.stored_recipe or (network["recipe"] if network else None)
     exact = network["exact"] if network else None
     mechanical = bool(network and exact and not network["head"])
     paper = [] if mechanical or network is None else ON_PAPER[bool(exact)]
@@ -63,7 +64,7 @@ def assurance(run: Run, network: Mapping[str, Any] | None = None) -> dict[str, A
         "terms": "those of ISO/IEC 24029-2; this file claims no conformity with it",
         "system": {
             "model": summary.get("model"), "model_sha256": summary["model_sha256"],
-            "network": dict(network) if network else None,
+            "network": {key: value for key, value in network.items() if key != "recipe"} if network else None,
             "training": {key: recipe.get(key) for key in ("name", "source", "data", "eps", "seed")} if recipe else None,
         },
         "domain": {
@@ -93,7 +94,7 @@ def assurance(run: Run, network: Mapping[str, Any] | None = None) -> dict[str, A
         },
         "hashes": {
             "rows.jsonl": summary["rows_sha256"], "summary": summary["summary_sha256"],
-            "recipe.json": file_sha256(run.folder / RECIPE) if recipe else None,
+            "recipe.json": file_sha256(run.folder / RECIPE) if run.stored_recipe else None,
         },
         "versions": {"this_file": f"linfdist {__version__}", "evaluation": None},
         "proved_by_machine": BY_MACHINE if mechanical else [],
