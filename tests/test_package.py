@@ -349,9 +349,9 @@ def test_what_tab_offers_is_ours_and_works():
 
 
 def test_the_lower_bounds_are_those_that_are_tested():
-    """Except packages of a GPU and of another project's attack, which `make test-lowest` does without."""
+    """Except packages of a GPU, of other projects' attacks and of the Hub, which `make test-lowest` does without."""
     extras = PROJECT["optional-dependencies"]
-    users = [extras[name] for name in extras.keys() - {"attack", "dev", "docs", "gpu"}]
+    users = [extras[name] for name in extras.keys() - {"art", "attack", "dev", "docs", "gpu", "hub"}]
     asked = {line.replace(">=", "==", 1) for line in sum(users, PROJECT["dependencies"])}
     tested, _ = (ROOT / "constraints-lowest.txt").read_text().split("\n\n")
     assert asked == set(tested.splitlines()[1:])
