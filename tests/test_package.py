@@ -27,6 +27,7 @@ HOUSE = """
 | `cli` | everything below |
 | `sklearn` | `training` `certificates` `models` |
 | `tables` | `baselines` `report` `evaluation` `training` `attacks` `models` `machine` |
+| `kit` | `theory` `training` `attacks` `export` `exact` `models` |
 | `bench` | `training` `machine` `ops` |
 | `baselines` | `training` `bounds` `models` `nn` `ops` |
 | `theory` | `export` `exact` `certificates` `models` `nn` `ops` |

@@ -48,14 +48,14 @@ class ReluNet:
     """logits = A_D ReLU(A_{D−1} ... ReLU(A_1 x)), x being the pixels (C·H·W), after the crop if there is one.
 
     layers: the affine maps A_1 ... A_D, in float64; shape: (C, H, W) of the images; crop: the side of the centre crop,
-    or None; white: the value of a white pixel, 1, or 255 for an exact network; error: how far a logit, as computed by
+    or None; white: the value of a white pixel: 1, or 255 for an exact network; error: how far a logit, as computed by
     `__call__`, can be from that of the network this was made from, as executed: 0 if that is an exact network.
     """
 
     layers: tuple[Affine, ...]
     shape: tuple[int, int, int]
     crop: int | None
-    white: int
+    white: float
     error: float
 
     @property

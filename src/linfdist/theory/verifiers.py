@@ -53,7 +53,8 @@ def write_vnnlib(network: ReluNet, path: str | Path, image: Tensor, eps: Eps, la
         raise ValueError(f"label = {label}: must be a class between 0 and {network.classes - 1}")
     if tuple(image.shape) != network.shape or not ((image >= 0) & (image <= network.white)).all():
         raise ValueError(f"image must have shape {network.shape} and pixels in [0, {network.white}]")
-    reach, white = parse_eps(eps) * network.white, Fraction(network.white)
+    white = Fraction(network.white)
+    reach = parse_eps(eps) * white
     pixels = [Fraction(value) for value in image.flatten().tolist()]
     lines = [f"(declare-const X_{i} Real)" for i in range(len(pixels))]
     lines += [f"(declare-const Y_{j} Real)" for j in range(network.classes)]
