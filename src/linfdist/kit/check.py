@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import re
 from fractions import Fraction
 from pathlib import Path
@@ -95,9 +96,7 @@ def text_of(value: Fraction) -> str:
 
 def logits_at(network: FrozenNet, point: list[Fraction]) -> list[Fraction]:
     """Compute the logits of any rational image, scaled as in the files: what a verifier's counterexample is worth."""
-    parts = PARTS
-    while any((value * 256 * parts).denominator != 1 for value in point):
-        parts *= 2
+    parts = math.lcm(PARTS, *(value.denominator for value in point))
     values = np.array([int(value * 256 * parts) for value in point], dtype=object)
     least, _ = outputs(network, values, values, parts)
     return [Fraction(-int(n), 256 * parts) for n in least]

@@ -17,7 +17,7 @@ from ..theory.relu import OPERATIONS, neuron_widths
 Whole = NDArray[Any]  # int64, or Python's own whole numbers where those are longer
 PARTS = 1024  # of a level: the grid of witnesses and radii
 UNIT = 256 * PARTS  # parts in 1, as the files scale the pixels
-LARGEST = 8  # values of a network: sums of four of them are whole numbers of 1/UNIT that float32 holds
+LARGEST = 32  # of a difference: sums of the sizes of a row's terms are at most twice that, 2^24 of 1/UNIT
 
 
 def outputs(network: FrozenNet, low: Whole, high: Whole, parts: int = PARTS) -> tuple[Whole, Whole]:
@@ -55,7 +55,7 @@ def demanded(network: FrozenNet) -> int:
         operations += 2 * (OPERATIONS * len(neuron_widths(layer.weight.shape[1])) + 8)
     largest = Fraction(size, 256 << network.k)
     if largest > LARGEST:
-        raise ValueError(f"the network has values of {float(largest):g}, {LARGEST} are allowed: train another one")
+        raise ValueError(f"the network has differences of {float(largest):g}, {LARGEST} are allowed: train another one")
     error = (operations + 4) * largest * Fraction(1, 2**24) * Fraction(1025, 1024)  # the second order
     return int((2 * error * UNIT).__ceil__())
 
