@@ -211,3 +211,11 @@ def test_misuse(tmp_path, monkeypatch, arguments, message):
     result = CliRunner().invoke(app, ["benchmark", *arguments])
     assert result.exit_code
     assert message in " ".join(result.output.split())
+
+
+def test_values_that_float32_might_not_sum_exactly_are_refused():
+    network = ld.models.DistNet((1, 2, 2), 2, 3, 2, [0.0], 1.0).eval()
+    with torch.no_grad():
+        network.last.weight.fill_(20.0)
+    with pytest.raises(ValueError, match="32 are allowed"):
+        demanded(ld.exact.freeze(network))
