@@ -1,10 +1,13 @@
-"""Run outside verifiers on instances whose answers are known: `python -m tools.verifiers KIT marabou=PYTHON ...`.
+r"""Run outside verifiers on instances whose answers are known: `python -m tools.verifiers KIT marabou=PYTHON ...`.
 
 KIT is a folder that `linfdist benchmark` wrote; PYTHON the interpreter of an environment that has the verifier, and
 that no part of linfdist shares:
 
     python -m venv E && E/bin/pip install maraboupy==2.0.0 onnx onnxruntime                              (marabou)
-    python -m venv E && E/bin/pip install -c constraints.txt torch torchvision neuralsat==0.2.17       (neuralsat)
+    python -m venv E && E/bin/pip install -c constraints.txt torch onnx onnxruntime                    (neuralsat)
+    E/bin/pip install --no-deps neuralsat==0.2.17 beartype coloredlogs humanfriendly gurobipy onnxsim psutil \
+        sortedcontainers tqdm termcolor joblib scipy requests urllib3 idna certifi charset-normalizer
+    touch E/lib/python3*/site-packages/torchvision.py   # only its non-maximum suppression imports it
 
 Each instance runs in a process of its own, which is stopped at the limit. Rows go to results/verifiers.jsonl, where
 what has a row is not run again, and the table into docs/benchmark.md. A point that a verifier names is judged in
@@ -106,7 +109,10 @@ def judged(kit: Path, row: Mapping[str, str], point: Sequence[Fraction]) -> str:
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Count by verifier, form and size what was solved, what was not, and what contradicts the truth."""
     lines = []
-    for key in dict.fromkeys((row["verifier"], row["version"], form(row), size(row), row["limit"]) for row in rows):
+    for key in dict.fromkeys(
+        (row["verifier"], row["version"], form(row), size(row), row["limit"])
+        for row in sorted(rows, key=lambda row: str(row["verifier"]))
+    ):
         own = [row for row in rows if (row["verifier"], row["version"], form(row), size(row), row["limit"]) == key]
         solved = [row for row in own if row["answer"] == row["truth"]]
         wrong = [row for row in own if {row["answer"], row["truth"]} == {"sat", "unsat"}]
@@ -136,7 +142,7 @@ def write_page() -> None:
     """Fill in the table of the page."""
     rows = [json.loads(line) for line in ROWS.read_text(encoding="utf-8").splitlines()]
     origin = "; ".join(
-        f"{day}, {machine}, at most {limit} s of one core for each instance"
+        f"{day}, {machine}, a limit of {limit} s for each instance, and {START} s more for its start"
         for day, machine, limit in dict.fromkeys((row["date"], row["machine"], row["limit"]) for row in rows)
     )
     text = f"{table(rows)}\n\nMeasured by `python -m tools.verifiers` on {origin}."
