@@ -8,6 +8,8 @@ from linfdist.tables.layout import Panel, accuracy_table, cost_table, panels, st
 from linfdist.tables.rows import CompareRow
 
 from .markdown import as_markdown, fill
+from .peers import PeerRow
+from .peers import tables as ctrain_tables
 
 NOTE = (
     "Numbers of cited methods are those of [the comparison](compare.md#side-by-side): of small networks, after minutes "
@@ -35,8 +37,8 @@ ours on MNIST and in 75 s on Fashion-MNIST, IBP and DiffAI on CIFAR-10.
 """
 
 
-def page(root: Path, peers: Sequence[CompareRow]) -> str:
-    """Write the page on other methods with its tables of measured rows as they should be."""
+def page(root: Path, peers: Sequence[CompareRow], outside: Sequence[PeerRow] = ()) -> str:
+    """Write the page on other methods with its tables of measured rows; outside: networks that CTRAIN has trained."""
     parts = []
     if _several(peers):
         light = "![Certified accuracy against training time](images/compare.png)"
@@ -44,7 +46,8 @@ def page(root: Path, peers: Sequence[CompareRow]) -> str:
     for _, rows in panels(peers):
         parts += [f"**{title(rows)}.** {stated(rows)}", as_markdown(accuracy_table(rows))]
     text = (root / "docs" / "compare.md").read_text(encoding="utf-8")
-    return fill(text, {"compare": "\n\n".join(parts)}, "docs/compare.md")
+    blocks = {"compare": "\n\n".join(parts), "ctrain": ctrain_tables(outside, peers)}
+    return fill(text, blocks, "docs/compare.md")
 
 
 def costs(peers: Sequence[CompareRow]) -> str:

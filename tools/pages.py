@@ -3,6 +3,7 @@
 Writes docs/results.md, results/ablations.md, results/study.md, results/compare.md, the pictures, and what README.md,
 docs/engine.md, docs/compare.md and docs/api/*.md have between `<!-- begin: NAME -->` and `<!-- end: NAME -->`.
 Reads results/table*.jsonl (rows of `linfdist reproduce`), results/compare.jsonl (rows of `linfdist compare`),
+results/peers.jsonl (networks that CTRAIN has trained),
 results/study.jsonl, results/curves/, results/times/, results/undefended/, the zoo's cards, and
 benchmarks/results/latest.json (from `make bench`). Comments on a section of the results are in results/notes/, and are
 copied below it. A section without numbers is left out.
@@ -31,6 +32,7 @@ from linfdist.tables.plan import SCALES, numbers, plan
 from linfdist.tables.rows import CompareRow, TableRow, read_compare_rows, read_table_rows
 
 from . import ROOT, api, attempt, compared, study, times, undefended
+from . import peers as outside
 from .markdown import as_markdown, fill, markdown
 from .pictures import draw
 from .speed import markdown as speed_table
@@ -75,6 +77,7 @@ class Results:
     undefended: dict[str, dict[str, Any]]
     rows: list[TableRow]
     peers: list[CompareRow]
+    ctrain: list[outside.PeerRow]
     experiments: list[Experiment]
     notes: dict[str, str]
 
@@ -100,6 +103,7 @@ def read(folder: Path, zoo_folder: Path | None = None) -> Results:
         undefended=_by_name(folder / undefended.FOLDER.name),
         rows=rows,
         peers=read_compare_rows(folder / "compare.jsonl"),
+        ctrain=outside.read(folder / outside.FILE.name),
         experiments=study.read(folder / study.FILE.name),
         notes={path.stem: path.read_text(encoding="utf-8").strip() for path in folder.glob("notes/*.md")},
     )
@@ -307,7 +311,8 @@ def measured(root: Path) -> Report | None:
 def write(root: Path, zoo_folder: Path | None = None) -> None:
     """Write all pages. Pictures without numbers are removed."""
     results = read(root / "results", zoo_folder)
-    filled, engine_page, peers_page = readme(root, results), engine(root), compared.page(root, results.peers)
+    filled, engine_page = readme(root, results), engine(root)
+    peers_page = compared.page(root, results.peers, results.ctrain)
     pictures = draw(
         results.cards, results.curves, results.rows, measured(root), results.times, results.undefended
     )  # fmt: skip

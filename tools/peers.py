@@ -22,12 +22,17 @@ from torch import Tensor
 
 import linfdist as ld
 from linfdist.baselines import ReLUNet
+from linfdist.eps import down, nearest, up, written
 from linfdist.evaluation import evaluate
 from linfdist.machine import in_words
 from linfdist.runs.records import Percent, Record, append_records, read_records
 from linfdist.runs.rows import Row
+from linfdist.tables.layout import NONE
+from linfdist.tables.rows import CompareRow
+from linfdist.tables.rules import time_text
 
 from . import ROOT, attempt
+from .markdown import markdown
 
 FILE = Path("results") / "peers.jsonl"
 FOLDER = ROOT / "build" / "peers"
@@ -40,6 +45,9 @@ IMAGES: dict[str, dict[str, Any]] = {
     "fashion": {"mean": [0.286], "std": [0.353], "pad": 0},
     "cifar10": {"mean": [0.4914, 0.4822, 0.4465], "std": [0.2023, 0.1994, 0.2010], "pad": 2},
 }
+_HEADINGS = (
+    "method", "certified by CTRAIN", "certified by ours", "clean", "strongest, attack", "epochs", "parameters"
+)  # fmt: skip
 SAME = 1e-3  # by how much logits may differ between CTRAIN's network and ours, which has its batch norms folded in
 
 
@@ -111,8 +119,10 @@ def run(python: Path, task: dict[str, Any], count: int, folder: Path) -> dict[st
     if not answer.exists():
         folder.mkdir(parents=True, exist_ok=True)
         train, test = ld.data.load(task["data"]), ld.data.load(task["data"], split="test")
-        arrays = {"x": train.images, "y": train.labels, "test_x": test.images[:count], "test_y": test.labels[:count]}
-        np.savez(folder / "images.npz", **{name: value.numpy() for name, value in arrays.items()})
+        np.savez(
+            folder / "images.npz", x=train.images.numpy(), y=train.labels.numpy(),
+            test_x=test.images[:count].numpy(), test_y=test.labels[:count].numpy(),
+        )  # fmt: skip
         (folder / "task.json").write_text(json.dumps(task) + "\n", encoding="utf-8")
         with open(folder / "log", "w", encoding="utf-8") as log:
             command = [python, ROOT / "tools" / "peers_ctrain.py", folder / "task.json"]
@@ -200,6 +210,41 @@ def _is_broken(row: Row) -> bool:
 def read(path: Path) -> list[PeerRow]:
     """Read all rows; none if there is no such file. ValueError names a line that is no row."""
     return read_records(path, PeerRow)
+
+
+def tables(rows: Sequence[PeerRow], compared: Sequence[CompareRow]) -> str:
+    """Write a table for each data set and time, beside the rows of `linfdist compare` with the same time."""
+    parts, keys = [], list(dict.fromkeys((row.data, row.budget, row.n) for row in rows))
+    for data, budget, n in keys:
+        mine = [row for row in rows if (row.data, row.budget, row.n) == (data, budget, n)]
+        beside = [
+            row for row in compared
+            if (row.data, row.budget, row.n) == (data, budget, n) and row.method in ("dist", *TITLES)
+        ]  # fmt: skip
+        lines = [
+            [f"CTRAIN: {_named(row)}", down(written(row.certified), 2), down(written(row.certified_here), 2),
+             nearest(row.clean, 2), up(written(row.strongest), 2), nearest(row.epochs, 1), f"{row.parameters:,}"]
+            for row in mine
+        ] + [
+            [f"here: {row.title}", NONE, down(written(row.certified), 2), nearest(row.clean, 2),
+             up(written(row.strongest), 2), nearest(row.epochs, 1), f"{row.parameters:,}"]
+            for row in beside
+        ]  # fmt: skip
+        lines.sort(key=lambda line: -float(line[2]))
+        about = f"**{data}, ε = {mine[0].eps}, {time_text(budget)} of training**, {n:,} test images"
+        versions = ", ".join(f"{name} {number}" for name, number in mine[0].versions.items())
+        days = sorted({row.date for row in mine})
+        parts += [
+            f"{about}; seed {mine[0].seed}; {versions}; {mine[0].machine}; {' to '.join(dict.fromkeys((days[0], days[-1])))}."
+        ]
+        parts += [markdown(_HEADINGS, lines, 1)]
+    return "\n\n".join(parts)
+
+
+def _named(row: PeerRow) -> str:
+    network = "" if row.network == NETWORKS[0] else f", {row.network}"
+    changed = "".join(f", {key} = {value:g}" for key, value in row.settings.items())
+    return f"{TITLES[row.method]}{network}{changed}"
 
 
 def work(given: argparse.Namespace) -> None:

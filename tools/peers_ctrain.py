@@ -129,7 +129,8 @@ def arguments(task: dict[str, Any], shape: tuple[int, ...]) -> dict[str, Any]:
 
 def write_network(network: nn.Module, logits: Tensor, path: Path) -> None:
     """Write weights and layers, and the logits of the test images, by which a reader is checked."""
-    arrays, layers = {"logits": logits.numpy()}, []
+    arrays: dict[str, Any] = {"logits": logits.numpy()}
+    layers = []
     for number, layer in enumerate(network.layers):  # type: ignore[arg-type]
         about = {"kind": type(layer).__name__}
         for key in ("kernel_size", "stride", "padding", "eps"):

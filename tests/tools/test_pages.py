@@ -20,7 +20,7 @@ from ..ops.processes import ROOT
 
 BEGIN, END = "<!-- begin: results -->", "<!-- end: results -->"
 SPEED = "<!-- begin: speed -->\n<!-- end: speed -->"
-COMPARE = "<!-- begin: compare -->\n<!-- end: compare -->"
+COMPARE = "<!-- begin: compare -->\n<!-- end: compare -->\n<!-- begin: ctrain -->\n<!-- end: ctrain -->"
 README = f"# x\n{BEGIN}\nold\n{END}\nrest\n"
 
 
@@ -177,7 +177,9 @@ def test_the_committed_pages_are_those_of_the_committed_rows():
     assert (ROOT / "results" / "study.md").read_text(encoding="utf-8") == runs(results)
     assert (ROOT / "README.md").read_text(encoding="utf-8") == readme(ROOT, results)
     assert (ROOT / "docs" / "engine.md").read_text(encoding="utf-8") == engine(ROOT)
-    assert (ROOT / "docs" / "compare.md").read_text(encoding="utf-8") == compared.page(ROOT, results.peers)
+    assert (ROOT / "docs" / "compare.md").read_text(encoding="utf-8") == compared.page(
+        ROOT, results.peers, results.ctrain
+    )
     assert (ROOT / "results" / "compare.md").read_text(encoding="utf-8") == compared.costs(results.peers)
     for path, text in api.pages(ROOT).items():
         assert path.read_text(encoding="utf-8") == text
