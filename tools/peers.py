@@ -231,11 +231,12 @@ def tables(rows: Sequence[PeerRow], compared: Sequence[CompareRow]) -> str:
             for row in beside
         ]  # fmt: skip
         lines.sort(key=lambda line: -float(line[2]))
-        about = f"**{data}, ε = {mine[0].eps}, {time_text(budget)} of training**, {n:,} test images"
-        versions = ", ".join(f"{name} {number}" for name, number in mine[0].versions.items())
-        days = sorted({row.date for row in mine})
+        first, days = mine[0], sorted({row.date for row in mine})
+        versions = ", ".join(f"{name} {number}" for name, number in first.versions.items())
+        when = " to ".join(dict.fromkeys((days[0], days[-1])))
         parts += [
-            f"{about}; seed {mine[0].seed}; {versions}; {mine[0].machine}; {' to '.join(dict.fromkeys((days[0], days[-1])))}."
+            f"**{data}, ε = {first.eps}, {time_text(budget)} of training**, {n:,} test images; seed {first.seed}; "
+            f"{versions}; {first.machine}; {when}."
         ]
         parts += [markdown(_HEADINGS, lines, 1)]
     return "\n\n".join(parts)
@@ -250,7 +251,7 @@ def _named(row: PeerRow) -> str:
 def work(given: argparse.Namespace) -> None:
     """Run whatever has no row yet."""
     python, done = environment(given.env), read(ROOT / FILE)
-    settings = {key: float(value) for key, value in (each.split("=") for each in given.set)}
+    settings = dict(given.set)
     for data in given.data:
         for method in given.methods:
             eps = ld.recipes.load(f"{data}-quick").fraction("eps")
@@ -274,6 +275,12 @@ def work(given: argparse.Namespace) -> None:
             print(f"{name}: certified {row.certified:.2f} % by CTRAIN, {row.certified_here:.2f} % here", flush=True)
 
 
+def _setting(text: str) -> tuple[str, float]:
+    """Read a change such as lr=0.001; argparse names the text of a ValueError."""
+    key, _, value = text.partition("=")
+    return key, float(value)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tools.peers", description=__doc__)
@@ -283,7 +290,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=5, help="of processor time, for one training")
     parser.add_argument("--images", type=int, default=2000, help="the first test images")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--set", nargs="*", default=[], help="changes of CTRAIN's defaults, as lr=0.001")
+    parser.add_argument("--set", nargs="*", type=_setting, default=[], help="changes of CTRAIN's defaults: lr=0.001")
     parser.add_argument("--env", type=Path, default=FOLDER / "env", help="CTRAIN's environment, made if it is missing")
     given = parser.parse_args(arguments)
     return attempt(lambda: work(given))
