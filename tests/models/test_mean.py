@@ -358,7 +358,7 @@ class OtherReadout(Readout):
         (list, ValueError, "at least one network"),
         (lambda: random_net(0), ValueError, "must be a list of at least one network, got DistNet"),
         (lambda: [random_net(0), torch.nn.Linear(9, 4)], TypeError, "member 1 is a Linear"),
-        (lambda: [random_net(0)] * 2, ValueError, "member 1 is a network that is a member already"),
+        (lambda: [random_net(0)] * 2, ValueError, "member 1 is a network that is already a member"),
         (
             lambda: [random_net(0), DistNet((1, 4, 4), 4, 7, 2, [0.3], 0.3)],
             ValueError,

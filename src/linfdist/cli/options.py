@@ -133,7 +133,7 @@ class Model:
         return own
 
 
-def open_model(name: str, device: str = "cpu") -> Model:
+def open_model(name: str | Path, device: str = "cpu") -> Model:
     """Open a network's file, the folder of a finished run, or a network of the zoo, whose results go to runs/NAME.
 
     device: where to compute, as in `--device`; exact networks compute on the CPU.
@@ -146,6 +146,7 @@ def open_model(name: str, device: str = "cpu") -> Model:
     from linfdist.models import load
     from linfdist.models.loading import HUB
 
+    name = str(name)
     network, path = load(name), Path(name)
     if network.exact and device not in ("cpu", AUTO):
         raise ValueError(f"--device {device}: {name} is an exact network, which computes on the CPU")

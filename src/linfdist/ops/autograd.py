@@ -141,8 +141,14 @@ class BoxDistGradient(_Gradient):
     """(d_lower, d_upper, dw) of both bounds."""
 
     @staticmethod
-    def forward(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
-        return operators.box_dist_backward(*args)
+    def forward(
+        grad_near: Tensor, grad_far: Tensor, nearest: Tensor, farthest: Tensor, near_where: Tensor, far_where: Tensor,
+        x_shape: Ints, w_shape: Ints, geometry: Geometry, need_lower: bool, need_upper: bool, need_w: bool,
+    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+        return operators.box_dist_backward(
+            grad_near, grad_far, nearest, farthest, near_where, far_where,
+            x_shape, w_shape, geometry, need_lower, need_upper, need_w,
+        )  # fmt: skip
 
 
 class BoxDist(Function):
