@@ -192,7 +192,7 @@ class PlainBoxDist(Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         near, far, *places = ctx.saved_tensors
         need = ctx.needs_input_grad[:3]
-        gradient = BoxDistGradient.apply if torch.is_grad_enabled() else BoxDistGradient.forward
+        gradient: Any = BoxDistGradient.apply if torch.is_grad_enabled() else BoxDistGradient.forward
         outputs = (as_images(tensor) for tensor in (*grads, near, far))
         gradients = gradient(*outputs, *places, *ctx.shapes, ctx.geometry, *need)
         rows = near.dim() == 2
