@@ -291,6 +291,7 @@ CORE = {  # what certificates rest on, and the quick tests of each file
     "bounds/head.py": "certificates/test_head_bounds.py",
     "bounds/tanh.py": "certificates/test_head_bounds.py",
     "bounds/margin_reach.py": "certificates/test_margin.py",
+    "certificates/margins.py": "baselines/test_linear.py baselines/test_zonotope.py",
     "certificates/proofs.py": "certificates/test_radius.py certificates/test_certify.py certificates/test_margin.py",
     "certificates/checks.py": "certificates/test_refusals.py attacker/test_conditions.py",
     "certificates/certificate.py": "certificates/test_shown.py certificates/test_certify.py",

@@ -39,7 +39,7 @@ def _linear(*kinds: tuple[bool, bool]) -> "Callable[[PixelNet], list[MakesProof]
 
     def after_box(network: "PixelNet") -> list[MakesProof]:
         from ..bounds import LinearBounds
-        from .proofs import by_margins
+        from .margins import by_margins
 
         return by_margins(*(LinearBounds(network, through, parallel=parallel) for through, parallel in kinds))
 
@@ -48,13 +48,13 @@ def _linear(*kinds: tuple[bool, bool]) -> "Callable[[PixelNet], list[MakesProof]
 
 def _zonotope(network: "PixelNet") -> list[MakesProof]:
     from ..bounds import ZonotopeBounds
-    from .proofs import by_margins
+    from .margins import by_margins
 
     return by_margins(ZonotopeBounds(network))
 
 
 def _milp(network: "PixelNet") -> list[MakesProof]:
-    from .proofs import MilpProof
+    from .milp import MilpProof
 
     if network.readout.lipschitz is None:
         raise TypeError(f"method 'milp' is for networks of distances only, not for {type(network).__name__}")

@@ -19,6 +19,7 @@ from ..models import PixelNet
 from ..nn.pixels import centred
 from .checks import check_images, check_network
 from .milp_program import FEASIBILITY, TOLERANCE, Floats, Plain, Program, double
+from .proofs import ENOUGH, Proof, largest_of
 
 WHOLE_CUBE = 1 + 2 * TOLERANCE  # a radius that is proved without its last bits, and is 1 all the same
 MAX_BINARIES = 10_000  # over the whole cube; around one image most of them are gone
@@ -208,6 +209,19 @@ def true_radius(network: PixelNet, x: Tensor, time_limit: float = 60.0) -> list[
             "allowed; choose method box"
         )
     return [_Search(network, plain, image, time.monotonic() + time_limit).run() for image in x]
+
+
+class MilpProof(Proof):
+    """The exact radius of a tiny network."""
+
+    closed_form = True
+
+    def __init__(self, network: PixelNet, x: Tensor, prediction: Tensor, tolerance: float) -> None:
+        super().__init__(prediction, radii(network, x).to(x.device))
+
+    def proves(self, rows: Tensor, eps: Tensor) -> Tensor:
+        radius = self.radius[rows]
+        return (radius > 0) & (radius >= largest_of(eps).clamp(max=ENOUGH))
 
 
 class _Search:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import cached_property
 from heapq import heappop, heappush
-from typing import NamedTuple, Protocol, cast
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -19,9 +19,9 @@ from ..models import Network, PixelNet
 from ..models.base import Columns, Proves, flush_error, rounding_error
 from ..models.composed import cache_lists
 from ..nn import Box, Contract
-from ..nn.base import DOWN, FLUSHED, UP
+from ..nn.base import DOWN, UP
 from .checks import check_device, check_eps, check_images, check_network, check_process
-from .methods import METHODS, MakesProof
+from .methods import METHODS
 
 TOGETHER = 8  # boxes fill one vector, and cost as much as one box wherever each weight is used once for an image
 
@@ -103,31 +103,6 @@ class BoxProof(BallProof):
         return self.bounds(features, self.prediction[rows], self.tolerance)
 
 
-class MarginBounds(Protocol):
-    """Lower bounds of margins over boxes of pixels."""
-
-    def margins(self, pixels: Box, best: Tensor) -> Tensor:
-        """Bound z[best] − z[j]: (b, classes) float64, infinity at the best class, −infinity where no bound is known."""
-
-
-class MarginProof(BallProof):
-    """The class is proved where its margins are positive."""
-
-    def __init__(
-        self, network: PixelNet, x: Tensor, prediction: Tensor, bounds: MarginBounds, tolerance: float
-    ) -> None:
-        super().__init__(network, x, prediction, tolerance)
-        self.bounds = bounds
-        # Beyond this, boxes may be wrong by more than layers allow for.
-        self.known = tolerance <= FLUSHED * torch.finfo(x.dtype).tiny
-
-    def _proves(self, rows: Tensor, eps: Tensor) -> Tensor:
-        if not self.known:
-            return torch.zeros_like(rows, dtype=torch.bool)
-        margins = self.bounds.margins(ball(self.x[rows], eps), self.prediction[rows])
-        return (margins > 2 * self.tolerance).all(1)
-
-
 ENOUGH = 1.0  # pixels lie in [0, 1]: such a ball holds all images
 
 
@@ -159,7 +134,7 @@ class LogitMargin(Proof):
 
         At eps = 0 the ball is x itself, and its logits are known, except for denormal numbers.
         """
-        reach = largest_of(eps).clamp(max=1.0)  # a radius of 1 holds all images
+        reach = largest_of(eps).clamp(max=ENOUGH)
         holds = (self.radius[rows] > 0) & (self.radius[rows] >= reach)
         return holds if (reach > 0).all() else holds | ((reach == 0) & (self.gap[rows] > 2 * self.tolerance))
 
@@ -192,30 +167,6 @@ class FeatureMargin(Proof):
         features = self.features[rows]
         reach = (largest_of(eps)[:, None] * self.lipschitz + 2 * self.error) * UP + features.abs() * 2**-50
         return self.bounds(Box(features - reach, features + reach), self.prediction[rows], 0.0)
-
-
-class MilpProof(Proof):
-    """The exact radius of a tiny network."""
-
-    closed_form = True
-
-    def __init__(self, network: PixelNet, x: Tensor, prediction: Tensor, tolerance: float) -> None:
-        from .milp import radii  # its solver is an extra
-
-        super().__init__(prediction, radii(network, x).to(x.device))
-
-    def proves(self, rows: Tensor, eps: Tensor) -> Tensor:
-        radius = self.radius[rows]
-        return (radius > 0) & (radius >= largest_of(eps).clamp(max=1.0))  # a radius of 1 holds all images
-
-
-def by_margins(*bounds: MarginBounds) -> list[MakesProof]:
-    """Return proofs by lower bounds of margins, which are tried in turn."""
-
-    def by(each: MarginBounds) -> MakesProof:
-        return lambda network, x, prediction, tolerance: MarginProof(network, x, prediction, each, tolerance)
-
-    return [by(each) for each in bounds]
 
 
 # --- running a method -----------------------------------------------------------------------------
