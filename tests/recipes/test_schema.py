@@ -6,8 +6,8 @@ from pydantic import ValidationError
 
 from linfdist.data import NAMES
 from linfdist.recipes import Recipe, RecipeError, load, override, setting, to_toml
+from linfdist.recipes.losses import DECLARED
 from linfdist.recipes.networks import NETWORKS
-from linfdist.recipes.schema import DECLARED
 
 HINGE = {
     "name": "mine",

@@ -9,8 +9,8 @@ from linfdist import models, recipes
 from linfdist.data import Info
 from linfdist.models.loading import CLASSES, MODELS
 from linfdist.recipes import Recipe
+from linfdist.recipes.losses import DECLARED, KEYS, Geometric, WarmUp
 from linfdist.recipes.networks import NETWORKS
-from linfdist.recipes.schema import DECLARED, KEYS, Geometric, WarmUp
 from linfdist.training.losses import LOSSES
 from linfdist.training.objective import Objective, build_network
 from linfdist.training.schedule import state_at

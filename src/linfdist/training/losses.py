@@ -1,7 +1,7 @@
 """The losses, as formulas of logits z (B, M) and labels y (B,), and as classes that recipes choose by name.
 
 Recipes give thresholds and radii in pixels. A network is L = 1/std-Lipschitz in pixels, so the classes multiply them by
-L before they meet logits or features. `linfdist.recipes.schema` declares what recipes need to know about a loss.
+L before they meet logits or features. `linfdist.recipes.losses` declares what recipes need to know about a loss.
 """
 
 import math

@@ -14,8 +14,8 @@ from ..models.grow import grow
 from ..models.loading import MODELS
 from ..nn import Head, Readout
 from ..recipes import Recipe
+from ..recipes.losses import DECLARED
 from ..recipes.networks import Ending
-from ..recipes.schema import DECLARED
 from .losses import LOSSES, Loss
 from .schedule import State
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..recipes import Recipe
-from ..recipes.schema import DECLARED, Geometric, WarmUp
+from ..recipes.losses import DECLARED, Geometric, WarmUp
 
 PRODUCTS = (8, 10, 12, 14, 16, 20, 24, 28, 32)  # exponents that the kernels have as plain products (csrc/series.h)
 
@@ -34,7 +34,7 @@ def state_at(recipe: Recipe, step: int, steps_per_epoch: int) -> State:
     lr:    constant for e1 epochs, then falling to 0 like a cosine ("cosine": over e1, e2 and e3); in e4 once more, from
            box_lr
     boxes: in e4, the last epochs
-    loss:  as `recipes.schema` declares for the recipe's loss: values that warm up over e1, or move geometrically over
+    loss:  as `recipes.losses` declares for the recipe's loss: values that warm up over e1, or move geometrically over
            e2, while p grows
     """
     epoch = step / steps_per_epoch
