@@ -8,7 +8,6 @@ from typing import Any, cast
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import minimize_scalar  # type: ignore[import-untyped]
 from sklearn.base import BaseEstimator, ClassifierMixin  # type: ignore[import-untyped]
 from sklearn.utils import check_random_state  # type: ignore[import-untyped]
 from sklearn.utils.multiclass import check_classification_targets  # type: ignore[import-untyped]
@@ -26,7 +25,7 @@ from . import file
 from .answers import RowCertificate, with_abstention
 from .columns import Change, Columns, is_by_column
 from .scaling import Floats, Scaling, check_exact, check_unmasked, reach
-from .training import Settings, class_weights, merged, train, updates, weights_of
+from .training import Settings, class_weights, likeliest_factor, merged, train, updates, weights_of
 
 ROWS = 4096  # that go through the network at once
 SLACK = 2.0**-22  # of the network's inputs: more than rounding moves them
@@ -176,7 +175,7 @@ class LinfDistClassifier(ClassifierMixin, BaseEstimator):
         )
         self.network_, self.n_iter_ = trained.network, trained.steps
         self.scaling_, self.scale_ = scaling, scaling.scale
-        self.temperature_ = _temperature(self._logits(inputs), labels, counts)
+        self.temperature_ = likeliest_factor(self._logits(inputs), labels, counts)
         return self
 
     def _scaling(self, x: Floats, levels: bool) -> Scaling:
@@ -447,15 +446,3 @@ def _channels_first(samples: Tensor) -> Tensor:
     if samples.dim() == 2:
         return samples[:, :, None, None]
     return samples[:, None] if samples.dim() == 3 else samples.permute(0, 3, 1, 2).contiguous()
-
-
-def _temperature(logits: Floats, labels: NDArray[Any], counts: Floats) -> float:
-    """Find the factor of the logits, between 2^-10 and 2^10, for which the labels are most likely."""
-
-    def surprise(exponent: float) -> float:
-        scaled = logits * 2.0**exponent
-        scaled -= scaled.max(1, keepdims=True)
-        each = np.log(np.exp(scaled).sum(1)) - scaled[np.arange(len(labels)), labels]
-        return float(np.average(each, weights=None if (counts == counts[0]).all() else counts))
-
-    return float(2.0 ** minimize_scalar(surprise, bounds=(-10, 10), method="bounded").x)

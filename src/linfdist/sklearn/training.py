@@ -1,4 +1,4 @@
-"""The training behind `fit`: how much each sample counts, and a plain ℓ∞-dist net that works untuned on small data."""
+"""The training behind `fit`: what samples count, a plain ℓ∞-dist net that works untuned on small data, probabilities."""
 
 import math
 import warnings
@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import minimize_scalar  # type: ignore[import-untyped]
 from sklearn.exceptions import ConvergenceWarning  # type: ignore[import-untyped]
 from sklearn.utils import compute_class_weight  # type: ignore[import-untyped]
 from sklearn.utils.validation import _check_sample_weight  # type: ignore[import-untyped]
@@ -155,3 +156,15 @@ def _shorten(trainer: Trainer) -> None:
             trainer.step(replace(state, p=p, lr=state.lr * (1 - step / steps)))
     except KeyboardInterrupt:
         return
+
+
+def likeliest_factor(logits: Floats, labels: NDArray[Any], counts: Floats) -> float:
+    """Find the factor of the logits, between 2^-10 and 2^10, for which the labels are most likely."""
+
+    def surprise(exponent: float) -> float:
+        scaled = logits * 2.0**exponent
+        scaled -= scaled.max(1, keepdims=True)
+        each = np.log(np.exp(scaled).sum(1)) - scaled[np.arange(len(labels)), labels]
+        return float(np.average(each, weights=None if (counts == counts[0]).all() else counts))
+
+    return float(2.0 ** minimize_scalar(surprise, bounds=(-10, 10), method="bounded").x)
