@@ -1,9 +1,9 @@
 """What measures speed beyond `linfdist bench`: costs of certificates, gains of integers, parts of a training step.
 
 Run from the root of the repository: `python -m benchmarks.certify`, `python -m benchmarks.exact NETWORK`,
-`python -m benchmarks.latency`,
-`python -m benchmarks.startup`, `python -m benchmarks.training`, `python -m benchmarks.time_to PERCENT RUN...`,
-`python -m benchmarks.thresholds RECIPE --eps E`. `--help` shows the options.
+`python -m benchmarks.latency`, `python -m benchmarks.startup`, `python -m benchmarks.training`,
+`python -m benchmarks.time_to PERCENT RUN...`, `python -m benchmarks.thresholds RECIPE --eps E`.
+`--help` shows the options.
 """
 
 import argparse

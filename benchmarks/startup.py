@@ -8,9 +8,12 @@ import statistics
 import subprocess
 import sys
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 
-from . import parser
+from linfdist.machine import in_words
+
+from . import parser, seconds_by_turn
 
 LIMIT = 0.3  # seconds, of what must answer at once
 COMMANDS = ("--version", "--help", "train --help", "info --short", "zoo list", "recipes list", "data list")
@@ -25,27 +28,24 @@ PROGRAMS = {
 COMPLETION = {"_LINFDIST_COMPLETE": "complete_bash", "COMP_WORDS": "linfdist evaluate mn", "COMP_CWORD": "2"}
 
 
-def seconds(arguments: list[str], environment: dict[str, str]) -> float:
-    """Return the processor time of a Python process, in the system included."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+def children_seconds() -> float:
+    """Return the processor time of all processes that were started and have ended, in the system included."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def python(*arguments: str, **environment: str) -> None:
+    """Run a program in an interpreter of its own."""
     command = [sys.executable, "-c", *arguments]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env={**os.environ, **environment})
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def measure(turns: int) -> dict[str, list[float]]:
     """Return the seconds of everything, turn by turn; the first turn, which fills caches, does not count."""
-    runs = {name: ([program], dict[str, str]()) for name, program in PROGRAMS.items()}
-    runs["completion"] = [PROGRAM], COMPLETION
-    runs |= {command: ([PROGRAM, *command.split()], dict[str, str]()) for command in COMMANDS}
-    found: dict[str, list[float]] = {name: [] for name in runs}
-    for turn in range(turns + 1):
-        for name, run in runs.items():
-            spent = seconds(*run)
-            if turn:
-                found[name].append(spent)
-    return found
+    runs = {name: partial(python, program) for name, program in PROGRAMS.items()}
+    runs["completion"] = partial(python, PROGRAM, **COMPLETION)
+    runs |= {command: partial(python, PROGRAM, *command.split()) for command in COMMANDS}
+    return seconds_by_turn(runs, turns, children_seconds)
 
 
 def rows(found: dict[str, list[float]]) -> list[dict[str, float | str]]:
@@ -71,5 +71,5 @@ if __name__ == "__main__":
         print(f"| {row['what']} | {row['seconds']:.2f} | {row['of_import_torch']:.2f} |")
     if given.json:
         today = datetime.now(timezone.utc).date().isoformat()
-        machine = {"machine": platform.processor() or platform.machine(), "python": platform.python_version()}
+        machine = {"machine": in_words(), "python": platform.python_version()}
         given.json.write_text(json.dumps({**machine, "date": today, "limit": LIMIT, "rows": table}, indent=1) + "\n")
