@@ -108,12 +108,10 @@ def judged(kit: Path, row: Mapping[str, str], point: Sequence[Fraction]) -> str:
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Count by verifier, form and size what was solved, what was not, and what contradicts the truth."""
-    lines = []
-    for key in dict.fromkeys(
-        (row["verifier"], row["version"], form(row), size(row), row["limit"])
-        for row in sorted(rows, key=lambda row: str(row["verifier"]))
-    ):
-        own = [row for row in rows if (row["verifier"], row["version"], form(row), size(row), row["limit"]) == key]
+    lines, groups = [], dict[tuple[Any, ...], list[Mapping[str, Any]]]()
+    for row in sorted(rows, key=lambda row: str(row["verifier"])):
+        groups.setdefault((row["verifier"], row["version"], form(row), size(row), row["limit"]), []).append(row)
+    for key, own in groups.items():
         solved = [row for row in own if row["answer"] == row["truth"]]
         wrong = [row for row in own if {row["answer"], row["truth"]} == {"sat", "unsat"}]
         points = [row for row in solved if row["truth"] == "sat" and row["point"].startswith("counterexample")]
