@@ -5,7 +5,8 @@ Run from the root of the repository: `python -m tools.pages` (or `make pages`), 
 `python -m tools.tabular`, `python -m tools.page_pictures`, `python -m tools.proved NETWORK`,
 `python -m tools.peers DATA`, `python -m tools.links SITE`, `python -m tools.tutorials`,
 `python -m tools.undefended DATA`, `python -m tools.soak` (or `make soak`), `python -m tools.gpu_table`,
-`python -m tools.on_gpu` (or `make test-gpu`), `python -m tools.fingerprint NETWORK...`.
+`python -m tools.on_gpu` (or `make test-gpu`), `python -m tools.fingerprint NETWORK...`, `python -m tools.mutation`,
+`python -m tools.verifiers KIT NAME=PYTHON...`.
 """
 
 import sys

@@ -27,11 +27,11 @@ from .mean import MeanLogits
 
 WIDER = 2.0**-20  # of the largest value: by how much domains are widened, against sums in another order
 MARGIN = 1 + 2.0**-40  # of the larger term: far more than float64 loses when terms are compared
-FLOOR = 2.0**-40  # of the larger term: far above what flushing denormal numbers can move
+FLOOR = 2.0**-40  # the larger term is at least that: far above what flushing denormal numbers can move
+# Layers that map a box within another one to a box within that one's, but for the order of sums.
 _INCLUSIVE = frozenset(
     {CenterCrop, Clip, DistConv2d, DistLinear, Flatten, MeanPool, MeanShift, MirrorPairs, Normalize, View}
 )
-# Layers that map a box within another one to a box within that one's, but for the order of sums.
 
 
 @torch.no_grad()
