@@ -1,4 +1,4 @@
-"""The training behind `fit`: what samples count, a plain ℓ∞-dist net that works untuned on small data, probabilities."""
+"""The training behind `fit`: weights of samples, a plain ℓ∞-dist net that works untuned on small data, temperature."""
 
 import math
 import warnings
