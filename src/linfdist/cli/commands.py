@@ -1,6 +1,6 @@
 """All verbs of the `linfdist` command, each imported when it is asked for."""
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -17,7 +17,7 @@ VERBS = (
 )  # fmt: skip
 
 
-class Commands(MutableMapping[str, Any]):
+class Commands(Mapping[str, Any]):
     """The verbs by name. The file of a verb is imported when it is asked for."""
 
     def __init__(self) -> None:
@@ -41,12 +41,6 @@ class Commands(MutableMapping[str, Any]):
 
     def __contains__(self, name: object) -> bool:
         return name in VERBS
-
-    def __setitem__(self, name: str, command: Any) -> None:
-        raise TypeError("the verbs are those of VERBS")
-
-    def __delitem__(self, name: str) -> None:
-        raise TypeError("the verbs are those of VERBS")
 
 
 class LinfdistVerbs(Verbs):
