@@ -235,6 +235,12 @@ class PixelNet(Contract, Network):
             return tensor
         raise TypeError(f"a {type(self).__name__} without any parameter or buffer has no precision to compute in")
 
+    @property
+    def all_images(self) -> Box:
+        """The box of all images of [0, 1]: (1, C, H, W) each."""
+        black = self.any_tensor.new_zeros(1, *self.shape)
+        return Box(black, torch.ones_like(black))
+
     @contextmanager
     def in_eval_mode(self) -> Iterator[None]:
         """Switch to eval mode, and restore the mode afterwards."""

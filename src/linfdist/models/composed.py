@@ -339,8 +339,7 @@ def cache_lists(network: PixelNet) -> PixelNet:
     This one must be in eval mode. Both have the same tensors, which must not change any more: see
     `with_cached_lists`.
     """
-    blank = network.any_tensor.new_zeros(1, *network.shape)
-    box, layers = Box(blank, torch.ones_like(blank)), []
+    box, layers = network.all_images, []
     for layer in network.body:
         layers.append(with_cached_lists(layer, box))
         box = layer.forward_box(box)

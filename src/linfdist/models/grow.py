@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from ..nn import Box, Clip, DistLinear, MeanShift, Stack
+from ..nn import Clip, DistLinear, MeanShift, Stack
 from .base import PixelNet
 from .dist_net import DistNet, DistNetMLP
 from .loading import from_config
@@ -116,7 +116,7 @@ def add_head(network: PixelNet, hidden: int, samples: tuple[Tensor, Tensor] | No
     added, shift = _last_layer(headed.body)
     neurons = slice(len(last.weight))
     added.weight[neurons] = last.weight
-    whole = Box(last.weight.new_zeros(1, *network.shape), last.weight.new_ones(1, *network.shape))
+    whole = network.all_images
     x = (whole.lower + whole.upper) / 2 if samples is None else samples[0]
     with network.in_eval_mode():
         logits, lower, upper = network(x), *network.forward_box(whole)
@@ -258,8 +258,6 @@ def _last_layer(body: Stack) -> tuple[DistLinear, MeanShift | None]:
 
 def _range(network: PixelNet) -> float:
     """Bound the largest |feature| over all images of [0, 1]."""
-    shape = (1, *network.shape)
-    weight = network.any_tensor
     with network.in_eval_mode():
-        box = network.features_box(Box(weight.new_zeros(shape), weight.new_ones(shape)))
+        box = network.features_box(network.all_images)
     return max(float(side.abs().max()) for side in box)

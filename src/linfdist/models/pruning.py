@@ -59,8 +59,7 @@ def prune(network: PixelNet) -> PixelNet:
 
 
 def _prune(network: PixelNet) -> None:
-    blank = network.any_tensor.new_zeros(1, *network.shape)
-    box = Box(blank, torch.ones_like(blank))
+    box = network.all_images
     for layer in network.body:
         drop_idle(layer, box)
         if type(layer) not in _INCLUSIVE:
