@@ -191,7 +191,7 @@ def _prove(
 def _eps_of_pixels(eps: NDArray[Any] | Tensor, x: Tensor, shape: tuple[int, ...], network: Network) -> Tensor:
     """Arrange eps, which has one radius per number of samples of this shape, as the samples are arranged in x."""
     numbers = as_numbers(eps, "eps")
-    if shape == tuple(x.shape) or numbers.dim() == 4 != len(shape):
+    if shape == tuple(x.shape) or (numbers.dim() == 4 and len(shape) != 4):
         return numbers
     try:
         whole = numbers.broadcast_to(shape)
