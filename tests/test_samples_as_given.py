@@ -141,6 +141,22 @@ def _stacked(pairs):
     return torch.stack([torch.tensor(np.array(image)) for image, _ in pairs]), tuple(name for _, name in pairs)
 
 
+@pytest.mark.parametrize("mode", ["P", "HSV", "YCbCr", "LAB", "CMYK", "1", "I"])
+def test_images_of_pillow_whose_numbers_are_no_brightness_are_refused(mode):
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 5, 3), np.uint8)
+    image = Image.fromarray(pixels).convert("L" if mode == "I" else "RGB").convert(mode)
+    with pytest.raises(TypeError, match=f"x: entry 1 is an image of Pillow in mode {mode}: convert it to L or RGB"):
+        ld.certify(net((1 if mode == "P" else 3, 6, 5)), [(image.convert("RGB"), 0), (image, 1)], "0.01")
+
+
+def test_samples_of_two_types_are_refused(gray):
+    network, images, _ = gray
+    byte, pixels = torch.ones(1, 6, 5, dtype=torch.uint8), images[0].float() / 255  # as a float, 1 would be white
+    for one, other in ((byte, pixels), (pixels, byte.long()), (byte.numpy(), pixels.numpy()), (pixels.numpy(), pixels)):
+        with pytest.raises(TypeError, match=r"x: all must have one type, but that of image 1 is .*, that of image 0"):
+            ld.certify(network, [(one, 0), (other, 1)], "0.01")
+
+
 def test_a_data_set_is_certified_with_its_labels_and_predicted_without(gray):
     network, images, labels = gray
     x = images.float() / 255

@@ -14,6 +14,7 @@ from .base import Dataset
 
 MOST_CHANNELS = 4  # of images whose channels come last
 PIXELS = (torch.uint8, torch.float16, torch.bfloat16, torch.float32, torch.float64)  # types of samples
+MODES = ("L", "LA", "RGB", "RGBA", "F")  # of Pillow's images whose numbers are the pixels that they show
 
 
 def check_plain(tensor: Tensor, name: str) -> None:
@@ -105,17 +106,24 @@ def _joined(data: Any, name: str) -> tuple[Any, list[Any] | None]:
         if sample.shape != samples[0].shape:
             sizes = f"{tuple(sample.shape)}, that of image 0 is {tuple(samples[0].shape)}"
             raise ValueError(f"{name}: all must have one shape, but that of image {index} is {sizes}")
+        if str(sample.dtype) != str(samples[0].dtype):  # put together, bytes would become floats: 1 would be white
+            types = f"{sample.dtype}, that of image 0 is {samples[0].dtype}"
+            raise TypeError(f"{name}: all must have one type, but that of image {index} is {types}")
     stack: Callable[[list[Any]], Any] = torch.stack if isinstance(samples[0], Tensor) else np.stack
     return stack(samples), labels or None
 
 
 def _pair(entry: Any, where: str) -> tuple[Any, Any]:
     """Return the sample and the label of an entry of a data set, or of a batch; the label is None if it has none."""
+    from PIL.Image import Image
+
     sample, label = entry, None
     if isinstance(entry, tuple | list) and len(entry) in (1, 2):
         sample, label = entry[0], entry[-1] if len(entry) == 2 else None
     if isinstance(sample, np.ma.MaskedArray):
         raise TypeError(f"{where} is a masked array; fill in what is masked first (numpy.ma.filled)")
+    if isinstance(sample, Image) and sample.mode not in MODES:  # its numbers are no brightness, such as a palette's
+        raise TypeError(f"{where} is an image of Pillow in mode {sample.mode}: convert it to L or RGB first")
     nested = isinstance(sample, list | tuple)  # of which nobody can tell whether they are samples, or several of them
     found = sample if isinstance(sample, Tensor) else np.asarray(None if nested else sample)  # images of Pillow, too
     if found.ndim == 0:
