@@ -133,6 +133,9 @@ def summed_again(folder):
     ("key", "answer", "pattern", "new", "message"),
     [
         ("vnnlib", "unsat", r"X_3 [\d.]+", "X_3 0.5", "not about this ball"),
+        ("vnnlib", "unsat", r"(?=\(assert)", ";", "not about this ball"),
+        ("vnnlib", "unsat", r"$", "(assert (>= Y_0 Y_1))", "not about this ball"),
+        ("evidence", "unsat", r"^.*$", "[" * 9999, "levels"),
         ("vnnlib", "sat", r"\(>= Y_\d+ (Y_\d+)\)", r"(>= \1 \1)", "not about this ball"),
         ("evidence", "unsat", r'"margin": \d+', '"margin": 99999', "margin"),
         ("evidence", "sat", r"\(X_0 [\d.]+\)", "(X_0 0.99609375)", "outside the ball"),
@@ -170,6 +173,42 @@ def test_wrong_answers_and_sums_are_found(copy):
     (copy / "truth.csv").write_text("".join(truth.splitlines(keepends=True)[:-1]))
     summed_again(copy)
     with pytest.raises(ValueError, match="list different instances"):
+        kit.check(copy)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("epsilon", "1e999999999", "'1e999999999' is no decimal"),
+        ("label", "-1", "label = '-1': must be a class"),
+        ("answer", "unknown", "row 1 of truth.csv must have"),
+        ("image", "../image.png", "row 1 of truth.csv must have"),
+        ("network", None, "row 1 of truth.csv must have"),
+    ],
+)
+def test_rows_that_are_none_are_named(copy, column, value, message):
+    found = rows(copy)
+    found[0][column] = value
+    lines = [[key for key in found[0] if value or key != column]]
+    lines += [[row[key] for key in lines[0]] for row in found]
+    with (copy / "truth.csv").open("w", newline="") as file:
+        csv.writer(file).writerows(lines)
+    summed_again(copy)
+    result = CliRunner().invoke(app, ["benchmark", "--check", str(copy)])
+    assert result.exit_code == 1
+    assert message in " ".join(result.output.split())
+
+
+def test_networks_are_of_plain_layers(copy):
+    """What the bounds here do not compute, such as a clip of the pixels, is refused."""
+    row = rows(copy)[0]
+    network = ld.exact.load(copy / row["network"])
+    torch.manual_seed(0)
+    clipped = ld.models.DistNet(network.shape, network.classes, 8, 2, [0.0] * network.shape[0], 1.0, clip=[0.2, 0.8])
+    (copy / row["network"]).unlink()
+    ld.save(ld.exact.freeze(clipped.eval()), copy / row["network"])
+    summed_again(copy)
+    with pytest.raises(ValueError, match="must be of plain layers"):
         kit.check(copy)
 
 

@@ -1,5 +1,6 @@
 """Files for verifiers of ReLU networks: the converted network as ONNX, and what is to be proved as VNN-LIB."""
 
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
@@ -56,10 +57,16 @@ def write_vnnlib(network: ReluNet, path: str | Path, image: Tensor, eps: Eps, la
     white = Fraction(network.white)
     reach = parse_eps(eps) * white
     pixels = [Fraction(value) for value in image.flatten().tolist()]
-    lines = [f"(declare-const X_{i} Real)" for i in range(len(pixels))]
-    lines += [f"(declare-const Y_{j} Real)" for j in range(network.classes)]
-    for i, pixel in enumerate(pixels):
-        lines.append(f"(assert (>= X_{i} {down(max(pixel - reach, Fraction(0)), DIGITS)}))")
-        lines.append(f"(assert (<= X_{i} {up(min(pixel + reach, white), DIGITS)}))")
-    others = " ".join(f"(and (>= Y_{j} Y_{label}))" for j in range(network.classes) if j != label)
-    write_atomically(Path(path), "\n".join([*lines, f"(assert (or {others}))"]) + "\n")
+    box = [(max(pixel - reach, Fraction(0)), min(pixel + reach, white)) for pixel in pixels]
+    write_atomically(Path(path), vnnlib(box, label, network.classes))
+
+
+def vnnlib(box: Sequence[tuple[Fraction, Fraction]], label: int, classes: int) -> str:
+    """Return the property "some image of the box has a class other than `label`" as VNN-LIB, rounded outwards."""
+    lines = [f"(declare-const X_{i} Real)" for i in range(len(box))]
+    lines += [f"(declare-const Y_{j} Real)" for j in range(classes)]
+    for i, (low, high) in enumerate(box):
+        lines.append(f"(assert (>= X_{i} {down(low, DIGITS)}))")
+        lines.append(f"(assert (<= X_{i} {up(high, DIGITS)}))")
+    others = " ".join(f"(and (>= Y_{j} Y_{label}))" for j in range(classes) if j != label)
+    return "\n".join([*lines, f"(assert (or {others}))"]) + "\n"
