@@ -14,7 +14,7 @@ from torch.utils.data import Dataset as TorchDataset
 import linfdist as ld
 from linfdist.attacks import attack, smallest
 from linfdist.data import Dataset
-from linfdist.data.samples import arranged
+from linfdist.data.samples import arranged, as_samples
 from linfdist.exact import freeze
 
 NAMES = ("cat", "dog", "emu", "fox")
@@ -85,6 +85,18 @@ def test_channels_come_first_where_both_fit():
     cube = torch.rand(2, 3, 3, 3)
     assert arranged(cube, [(3, 3, 3)]) is cube
     assert torch.equal(arranged(cube[0], [(3, 3, 3)]), cube[:1])
+
+
+def test_layers_that_do_not_know_their_shape_guess_no_order_of_axes():
+    """An array (N, 16, 3, 3) was taken for images 16 x 3 with three channels, and the pixels of each were permuted."""
+    layers = torch.nn.Sequential(ld.nn.Flatten(), ld.nn.DistLinear(144, 4)).eval()
+    x = torch.rand(2, 16, 3, 3)
+    assert len(ld.certify(layers, x, "0.01")) == 2
+    for refuses in (lambda: ld.certify(layers, x.numpy(), "0.01"), lambda: as_samples(x.numpy())):
+        with pytest.raises(ValueError, match=r"in an array of shape \(2, 16, 3, 3\) channels may come first or last"):
+            refuses()
+    rows = as_samples(np.zeros((2, 7), np.float32))
+    assert as_samples(rows.numpy()).shape == rows.shape
 
 
 def test_what_fits_no_arrangement_is_refused_with_its_own_shape():

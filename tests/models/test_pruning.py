@@ -333,6 +333,15 @@ def test_members_that_do_not_fit_are_refused(mean):
             load(mean.with_name("other.safetensors"))
 
 
+def test_what_load_would_refuse_is_not_saved(mean):
+    path, inner = mean.with_name("outer.safetensors"), load(mean)
+    with pytest.raises(ValueError, match="name members of its own"):
+        save(Mean([inner, members()[0]]).eval(), path, members=("mean",))
+    with pytest.raises(ValueError, match="at most 16 different ones"):
+        save(inner, path, members=("two", "two"))
+    assert not path.exists()
+
+
 def test_a_mean_does_not_hold_what_it_names(mean):
     tensors, header = load_tensors(mean.with_name("whole.safetensors"))
     header["config"]["members"][1] = header_in(mean.read_bytes(), mean)["config"]["members"][1]

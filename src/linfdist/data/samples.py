@@ -156,7 +156,12 @@ def as_samples(values: Any, name: str = "images") -> Tensor:
     """
     samples = as_tensor(values, name).cpu()
     if not isinstance(values, Tensor) and samples.dim() == 4 and samples.shape[3] <= MOST_CHANNELS < samples.shape[1]:
-        samples = samples.permute(0, 3, 1, 2)
+        if 1 < max(samples.shape[2:]) <= MOST_CHANNELS:  # no images, but what a layer gives, as often as not
+            raise ValueError(
+                f"{name}: in an array of shape {tuple(samples.shape)} channels may come first or last: "
+                "give a tensor (N, C, H, W)"
+            )
+        samples = samples.permute(0, 3, 1, 2) if samples.shape[2] > 1 else samples
     if samples.dim() == 2:
         return samples[:, :, None, None]
     return samples[:, None] if samples.dim() == 3 else samples

@@ -198,9 +198,10 @@ def _name_members(
         raise ValueError(f"members: a {type(network).__name__} has none; only the file of a Mean names members")
     tensors, config = network.state_dict(), dict(network.config)
     config["members"] = list(config["members"])
+    _check_names(names, path)
     for name in names:
         content, file = _find_member(name, None, path)
-        other = parse_floats(content, file)
+        other = parse_floats(content, file, named=True)
         own = (pruned_of(other) if prune else other).state_dict()
         found = [place for place, each in enumerate(network.members) if _same(each.state_dict(), own)]
         if not found or other.config != network.members[found[0]].config:
@@ -228,8 +229,7 @@ def _with_members(config: Mapping[str, Any], path: Path, named: bool) -> tuple[M
     names = [each["name"] for each in wanted.values()]
     if wanted and named:
         raise ValueError(f"{path}: a network that is a member by its name must not name members of its own")
-    if len(wanted) > MOST_NAMED or any(names.count(name) > 1 for name in names):
-        raise ValueError(f"{path}: members by name must be at most {MOST_NAMED} different ones, got {excerpt(names)}")
+    _check_names(names, path)
     found = list(places)
     for place, each in wanted.items():
         content, file = _find_member(each["name"], each["sha256"], path)
@@ -239,6 +239,11 @@ def _with_members(config: Mapping[str, Any], path: Path, named: bool) -> tuple[M
         found[place] = network.floats.config
         tensors |= {_prefix(place) + key: tensor for key, tensor in network.floats.state_dict().items()}
     return {**config, "members": found} if wanted else config, tensors
+
+
+def _check_names(names: Sequence[object], path: Path) -> None:
+    if len(names) > MOST_NAMED or any(names.count(name) > 1 for name in names):
+        raise ValueError(f"{path}: members by name must be at most {MOST_NAMED} different ones, got {excerpt(names)}")
 
 
 def _find_member(name: object, sha256: object, path: Path) -> tuple[bytes, Path]:
@@ -271,9 +276,9 @@ def load_floats(source: str | os.PathLike[str]) -> PixelNet:
     return parse_floats(*read(source))
 
 
-def parse_floats(content: bytes, path: Path) -> PixelNet:
-    """Build the float network from the content of the file at `path`: see `load_floats`."""
-    network = parse(content, path)
+def parse_floats(content: bytes, path: Path, named: bool = False) -> PixelNet:
+    """Build the float network from the content of the file at `path`: see `load_floats` and `parse`."""
+    network = parse(content, path, named)
     if network.exact:
         raise TypeError(f"{path} is an exact network: give one in floating point")
     return network.floats
