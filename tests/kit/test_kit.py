@@ -134,7 +134,7 @@ def summed_again(folder):
     [
         ("vnnlib", "unsat", r"X_3 [\d.]+", "X_3 0.5", "not about this ball"),
         ("vnnlib", "unsat", r"(?=\(assert)", ";", "not about this ball"),
-        ("vnnlib", "unsat", r"$", "(assert (>= Y_0 Y_1))", "not about this ball"),
+        ("vnnlib", "unsat", r"$", "(assert (<= Y_0 0.0))", "not about this ball"),
         ("evidence", "unsat", r"^.*$", "[" * 9999, "levels"),
         ("vnnlib", "sat", r"\(>= Y_\d+ (Y_\d+)\)", r"(>= \1 \1)", "not about this ball"),
         ("evidence", "unsat", r'"margin": \d+', '"margin": 99999', "margin"),
