@@ -118,7 +118,7 @@ def test_errors_are_told_without_a_traceback(run, call, tmp_path):
         ([run, "--limit", "-3"], "limit = -3: must be at least 1 image"),
         ([run, "--batch", "0"], "batch = 0: must be at least 1 image"),
         ([run, "--method", "milp"], "method = 'milp': must be one of margin, box"),
-        ([tmp_path / "head.safetensors", "--eps", "0.1"], "there is no recipe.json beside it: give --data"),
+        ([tmp_path / "head.safetensors", "--eps", "0.1"], "which --data to take, and there is no recipe.json"),
         ([tmp_path / "head.safetensors", "--data", "digits"], "there is no recipe.json beside it: give --eps"),
     ]
     for arguments, complaint in cases:
@@ -175,7 +175,7 @@ def test_a_contradiction_ends_with_an_error(run, call, tmp_path, monkeypatch):
 
 
 def test_sources(run, tmp_path):
-    folder, file = open_model(run), open_model(run / "model.safetensors")
+    folder, file = open_model(str(run)), open_model(str(run / "model.safetensors"))
     for source in (folder, file):
         assert source.file == run / "model.safetensors"
         assert source.folder == run
@@ -185,7 +185,7 @@ def test_sources(run, tmp_path):
         assert not source.network.training
     (tmp_path / "model.safetensors").write_bytes(folder.file.read_bytes())
     with pytest.raises(ValueError, match=r"no recipe\.json beside it: give --eps"):
-        open_model(tmp_path).eps(None)
+        open_model(str(tmp_path)).eps(None)
 
 
 def start(*command):
