@@ -202,7 +202,7 @@ def test_verify(run, trained, tmp_path):
         ("one", other, trained.file, "holds no certificate of this image"),
         ("one", image, tmp_path / "damaged", "is damaged or was changed"),
         ("one", image, trained.run / "model.safetensors", "is not an exact network"),
-        ("one", image, tmp_path / "none", "No such file"),
+        ("one", image, "mnist-0.3", "mnist-0.3 does not exist: give a file that `linfdist export --format exact` has"),
         ("one", tmp_path / "text.json", trained.file, "is not an intact image"),
         ("none", image, trained.file, "No such file"),
         ("text", image, trained.file, "is not valid JSON"),

@@ -91,6 +91,7 @@ def test_the_hub_reads_the_numbers_of_a_run(digits, digits_run, tmp_path):
     ld.evaluate(ld.load(run), test, "0.05", run, run / "model.safetensors", limit=60, attacks=["pgd"])
     text = (ld.save_pretrained(run, tmp_path / "net") / "README.md").read_text()
     read, summary = package.ModelCard(text).data, Run(run).summary
+    assert 'ld.certify(network, images, eps="0.05")' in text
     assert read.library_name == "linfdist"
     assert read.model_name == 'run "1": {x}'
     values = {each.metric_name: each.metric_value for each in read.eval_results}

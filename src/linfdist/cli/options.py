@@ -128,7 +128,7 @@ class Model:
             return given
         if own is None:
             raise ValueError(
-                f"{self.file} does not state what {option} would say, and there is no {RECIPE} beside it: give {option}"
+                f"{self.file} does not say which {option} to take, and there is no {RECIPE} beside it: give {option}"
             )
         return own
 

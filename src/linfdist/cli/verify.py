@@ -32,6 +32,8 @@ def verify(
 
     if proved:
         checker.find()
+    if not model.exists():
+        raise fail(f"refused: {model} does not exist: give a file that `linfdist export --format exact` has written")
     try:
         pixels = read_image(image, read(model)[0]["shape"][0]).numpy()
         found = read_certificate(certificate, sha256_of(pixels))

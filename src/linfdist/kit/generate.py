@@ -90,7 +90,7 @@ def generate(
             found += 1
             if found == images:
                 break
-        tell(f"{name}: {found} images, {', '.join(forms)}")
+        tell(f"{name}: {found} image{'s' * (found != 1)}, {', '.join(forms)}")
     write_atomically(folder / "instances.csv", _csv(instances))
     write_atomically(folder / "truth.csv", _csv(truth))
     readme = (Path(__file__).parent / "readme.md").read_text(encoding="utf-8")

@@ -173,14 +173,15 @@ def _of_zoo(name: str) -> dict[str, Any]:
 def _card(name: str, config: Mapping[str, Any]) -> str:
     """Write the model card: metadata, which JSON writes since YAML contains it, and a page."""
     found = config["measured"]
+    radius = printable(found["eps"]) if found else "8/255"
     head: dict[str, Any] = {"library_name": "linfdist", "tags": ["certified-robustness", "linfdist"]}
     lines = [
         f"# {name}", "", "A classifier with certified robustness to small changes of every pixel (ℓ∞-dist net).", "",
         "```python", "import linfdist as ld", "", 'network = ld.load("hf:owner/name")  # this repository',
-        'proof = ld.certify(network, images, eps="8/255")', "```", "",
+        f'proof = ld.certify(network, images, eps="{radius}")', "```", "",
     ]  # fmt: skip
     if found:
-        data, eps, method = (printable(found[key]) for key in ("data", "eps", "method"))
+        data, eps, method = printable(found["data"]), radius, printable(found["method"])
         rows = [("accuracy", "clean accuracy", found["clean"], nearest)]
         rows += [("accuracy", f"survive {printable(each)} at ε = {eps}", value, up)
                  for each, value in found.get("attacks", {}).items()]  # fmt: skip
