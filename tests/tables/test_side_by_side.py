@@ -68,8 +68,9 @@ def test_rows_are_strict(make_compare_row, tmp_path):
 
 def test_the_page_and_its_picture(make_compare_row, tmp_path):
     (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "compare.md").write_text("a\n<!-- begin: compare -->\nold\n<!-- end: compare -->\nb\n")
-    assert compared.page(tmp_path, []) == "a\n<!-- begin: compare -->\n<!-- end: compare -->\nb\n"
+    page = "a\n<!-- begin: compare -->\n{}<!-- end: compare -->\nb\n<!-- begin: ctrain -->\n<!-- end: ctrain -->\n"
+    (tmp_path / "docs" / "compare.md").write_text(page.format("old\n"))
+    assert compared.page(tmp_path, []) == page.format("")
     assert compared.pictures([]) == {}
     text = compared.page(tmp_path, [make_compare_row()])
     assert "| IBP | 85.99 | 91.79 | 97.00 | 97.88 | 90.01 | 89.00 |" in text
