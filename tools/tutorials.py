@@ -51,6 +51,7 @@ def with_outputs(name: str, text: str, images: Path) -> str:
     namespace: dict[str, Any] = {"__name__": "__main__"}
     source, pictures = RAN.sub("", OUTPUT.sub("", text)), 0
     parts, end = [], 0
+    _figures()  # those that others left open are not this page's
     for block in BLOCK.finditer(source):
         printed, drawn = run(block[1], namespace)
         shown = [f"```text\n{printed}\n```\n"] if printed else []

@@ -31,7 +31,7 @@ linfdist info
 
 
 def test_outputs_and_pictures_stand_below_their_code(tmp_path):
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("matplotlib.pyplot").figure()  # left open by somebody else
     shown = with_outputs("page", PAGE, tmp_path / "images")
     assert "[2, 3]\n```\n\n<!-- output -->\n```text\none\n[2, 3]\n```\n<!-- end of output -->\n\nSome text." in shown
     assert "![What this code draws](images/page-1.png)\n<!-- end of output -->" in shown
