@@ -12,7 +12,7 @@ from linfdist.certificates import Certifier
 
 from . import parse, parser
 
-NETWORKS = ("mnist-0.3", "cifar10-8_255", "cifar10-8_255-mean", "tinyimagenet-1_255")
+NETWORKS = ("mnist-0.3", "cifar10-8_255", "cifar10-8_255-mean", "tinyimagenet-1_255", "mnist-0.3-mlp")
 HEADINGS = ("network", "forward", "certify", "Certifier, ε alone", "Certifier", "ratio", "first call, more")
 
 
