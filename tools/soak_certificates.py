@@ -21,13 +21,13 @@ from linfdist.baselines import ReLUNet
 from linfdist.exact import FrozenNet, as_floats, freeze
 from linfdist.export import to_onnx
 from linfdist.files import save_tensors
-from linfdist.models import ConvDistNetMLP, DistNet, DistNetMLP, Mean, PixelNet, as_network, load, save
+from linfdist.models import ConvDistNet, ConvDistNetMLP, DistNet, DistNetMLP, Mean, PixelNet, as_network, load, save
 from linfdist.ops.adam import adam_step
 from linfdist.training.losses import hinge_loss
 
 KINDS = (
     *("plain", "per class", "pool", "clip", "head", "convolution", "mean", "mean of heads", "ReLU", "ONNX"),
-    *("mirror pairs", "own layers", "own layers from a file"),
+    *("plain convolution", "mirror pairs", "own layers", "own layers from a file"),
     *("exact", "exact per class", "exact pool", "exact clip", "exact head"),
 )
 LINEAR = ("crown-ibp", "crown", "fast-lin", "zonotope")  # methods for ReLU networks
@@ -157,6 +157,8 @@ def _float_network(about: dict[str, Any]) -> PixelNet:
         network = _own_network(about)
     elif kind == "convolution":
         network = ConvDistNetMLP(shape, about["classes"], 3, 4, mean, about["std"], head=8)
+    elif kind == "plain convolution":
+        network = ConvDistNet(shape, about["classes"], 3, 4, mean, about["std"], dense=8, per_class=2)
     else:
         network = DistNet(
             shape, about["classes"], width, depth, mean, about["std"], mean_shift=about["mean_shift"],

@@ -12,12 +12,13 @@ from torch import nn
 import linfdist as ld
 from linfdist import baselines
 from linfdist.exact import freeze
-from linfdist.models import ConvDistNetMLP, DistNet, DistNetMLP, Mean
+from linfdist.models import ConvDistNet, ConvDistNetMLP, DistNet, DistNetMLP, Mean
 
 SHAPE = (1, 4, 4)
 NETWORKS = {
     "plain": lambda: DistNet(SHAPE, 3, 5, 2, [0.3], 0.31, per_class=2, pool=[1, 2], clip=[0.1, 0.9]),
     "head": lambda: DistNetMLP(SHAPE, 3, 5, 2, [0.3], 0.31, head=4),
+    "plain convolutional": lambda: ConvDistNet(SHAPE, 3, 3, 4, [0.3], 0.31, dense=4),
     "convolutional": lambda: ConvDistNetMLP(SHAPE, 3, 3, 4, [0.3], 0.31, head=4),
     "mean": lambda: Mean([DistNet(SHAPE, 3, 5, 2, [0.3], 0.31)], views=("same", "mirror")),
     "ReLU": lambda: baselines.ReLUNet(SHAPE, 3, [0.3], 0.31, convolutions=[[2, 2, 1, 0]], hidden=[5]),

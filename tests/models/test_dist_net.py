@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from linfdist.models import ConvDistNetMLP, DistNet, DistNetMLP, from_config
+from linfdist.models import ConvDistNet, ConvDistNetMLP, DistNet, DistNetMLP, from_config
 from linfdist.nn import Box, DistConv2d, DistLinear, MeanShift
 
 from ..nn.samples import assert_encloses, points_of
@@ -16,6 +16,7 @@ SMALL = {"shape": (2, 6, 5), "classes": 4, "mean": [0.3, 0.6], "std": STD}
 NETS = {
     "DistNet": lambda **k: DistNet(**{**SMALL, "width": 70, "depth": 4, **k}),
     "DistNetMLP": lambda **k: DistNetMLP(**{**SMALL, "width": 70, "depth": 3, "head": 9, **k}),
+    "ConvDistNet": lambda **k: ConvDistNet(**{**SMALL, "width": 6, "depth": 5, "dense": 50, **k}),
     "ConvDistNetMLP": lambda **k: ConvDistNetMLP(**{**SMALL, "width": 6, "depth": 5, "head": 9, **k}),
 }
 
@@ -90,6 +91,14 @@ def test_table_8():
     assert (linear.in_features, linear.out_features) == (256 * 16 * 16, 512)
     assert net.head.hidden.weight.shape == (512, 512)
     assert net.head.output.weight.shape == (10, 512)
+
+
+def test_the_plain_convolutional_net_has_the_same_convolutions():
+    with torch.device("meta"):
+        net = ConvDistNet(**{**CIFAR, "width": 128, "depth": 7}, per_class=3)
+        table = ConvDistNetMLP(**{**CIFAR, "width": 128, "depth": 6})
+    assert [str(layer) for layer in net.body] == [str(layer) for layer in table.body]
+    assert net.last.weight.shape == (30, 512)
 
 
 def dist_layers(net):

@@ -7,7 +7,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from linfdist import certify, data, recipes
-from linfdist.models import ConvDistNetMLP, DistNet, Mean, load, save
+from linfdist.models import ConvDistNet, ConvDistNetMLP, DistNet, Mean, load, save
 from linfdist.models.base import rounding_error
 from linfdist.models.grow import LEAD, add_head, clip_pixels, deepen, grow, multiply_classes, replace_last, widen
 from linfdist.training import train
@@ -83,13 +83,14 @@ def test_wider_is_the_same(network, images, factor):
 
 
 @torch.no_grad()
-def test_wider_convolutions():
-    network = ConvDistNetMLP((3, 8, 8), 4, 3, 6, [0.4] * 3, 0.3, head=5)
+@pytest.mark.parametrize("last", [{"head": 5}, {"dense": 7, "per_class": 2}])
+def test_wider_convolutions(last):
+    network = (ConvDistNetMLP if "head" in last else ConvDistNet)((3, 8, 8), 4, 3, 6, [0.4] * 3, 0.3, **last)
     x = torch.rand(40, 3, 8, 8)
     for _ in range(3):
         network(x, 8.0)
     wider = widen(network.eval(), 2)
-    assert torch.equal(wider.features(x), network.features(x).repeat(1, 2))
+    assert torch.equal(wider.features(x), network.features(x).repeat(1, 2 if "head" in last else 1))
     assert torch.allclose(wider(x), network(x), rtol=0, atol=1e-5)
 
 
@@ -262,7 +263,7 @@ def test_a_network_that_tells_nothing_apart_gets_a_finite_head():
 
 def test_networks_that_cannot_grow():
     network = small()
-    with pytest.raises(TypeError, match="a Mean cannot grow: only DistNet, DistNetMLP, ConvDistNetMLP can"):
+    with pytest.raises(TypeError, match="a Mean cannot grow: only DistNet, DistNetMLP, ConvDistNet, "):
         grow(Mean([network]), network.config)
     with pytest.raises(TypeError, match="only a DistNet has neurons for each class in its last layer, not DistNetMLP"):
         multiply_classes(add_head(network, 11), 2)

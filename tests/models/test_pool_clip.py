@@ -11,7 +11,7 @@ import linfdist as ld
 from linfdist.attacks import attack
 from linfdist.eps import parse_eps
 from linfdist.exact import freeze
-from linfdist.models import ConvDistNetMLP, DistNet, DistNetMLP, from_config, load, save
+from linfdist.models import ConvDistNet, ConvDistNetMLP, DistNet, DistNetMLP, from_config, load, save
 from linfdist.models.base import rounding_error
 from linfdist.models.folded import fold_network
 from linfdist.nn import Box, Clip, Flatten, MeanPool
@@ -67,7 +67,7 @@ def test_mirror_pairs_come_before_the_means():
     assert names[:4] == ["Normalize", "MirrorPairs", "MeanPool", "DistLinear"]
 
 
-@pytest.mark.parametrize("network", [DistNet, DistNetMLP, ConvDistNetMLP])
+@pytest.mark.parametrize("network", [DistNet, DistNetMLP, ConvDistNet, ConvDistNetMLP])
 def test_mirror_images_have_the_same_logits(network):
     torch.manual_seed(0)
     own = network(**SMALL, width=8, depth=3, mirror_pairs=True).eval()

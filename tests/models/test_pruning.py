@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from linfdist import certify
 from linfdist.files import header_in, load_tensors, save_tensors
-from linfdist.models import Composed, ConvDistNetMLP, DistNet, DistNetMLP, Mean, load, prune, save
+from linfdist.models import Composed, ConvDistNet, ConvDistNetMLP, DistNet, DistNetMLP, Mean, load, prune, save
 from linfdist.models.base import flush_error, rounding_error
 from linfdist.models.packing import PACKED, pack, unpack
 from linfdist.nn import Box, DistLinear, Flatten, NearestClass, Stack
@@ -43,6 +43,7 @@ NETS = {
         (3, 7, 7), 3, 11, 3, [0.4] * 3, 0.3, crop=6, clip=[0.2, 0.9], pool=[1, 2, 3], per_class=3, mirror_pairs=True
     ),
     "head": lambda: DistNetMLP((1, 4, 5), 3, 20, 2, [0.5], 0.3, head=6),
+    "plain convolutions": lambda: ConvDistNet((3, 8, 8), 3, 4, 5, [0.5] * 3, 0.3, dense=9, per_class=2),
     "convolutions": lambda: ConvDistNetMLP((3, 8, 8), 3, 4, 4, [0.5] * 3, 0.3, head=6),
     "mean": lambda: Mean(members(), views=("same", "mirror", "shift:1,0")),
 }

@@ -5,7 +5,7 @@ import torch
 
 from linfdist.baselines import ReLUNet
 from linfdist.files import load_tensors, save_tensors
-from linfdist.models import ConvDistNetMLP, DistNet, DistNetMLP, load, save
+from linfdist.models import ConvDistNet, ConvDistNetMLP, DistNet, DistNetMLP, load, save
 
 from ..ops.processes import python
 
@@ -61,6 +61,7 @@ NETS = {
     "plain": lambda: DistNet((1, 4, 4), 3, 20, 3, [0.5], 0.3),
     "learned bias": lambda: DistNet((1, 4, 4), 3, 20, 3, [0.5], 0.3, mean_shift=False),
     "head": lambda: DistNetMLP((1, 4, 4), 3, 20, 2, [0.5], 0.3, head=6),
+    "plain convolutions": lambda: ConvDistNet((3, 8, 8), 3, 4, 4, [0.5] * 3, 0.3, dense=9, per_class=2),
     "convolutions": lambda: ConvDistNetMLP((3, 8, 8), 3, 4, 4, [0.5] * 3, 0.3, head=6),
 }
 

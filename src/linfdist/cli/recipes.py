@@ -50,13 +50,15 @@ def _time(recipe: "Recipe") -> str:
     info = data.info(recipe.data)
     channels, *sides = info.shape
     height, width = [recipe.crop or side for side in sides]
-    if not NETWORKS[recipe.model].pools:  # convolutions
-        return "days"
     inputs = channels * sum(-(-height // size) * -(-width // size) for size in recipe.pool or [1])
     plain = recipe.ending == "plain"
     hidden = recipe.depth - plain
     last = recipe.per_class * info.num_classes if plain else recipe.head
-    terms = inputs * recipe.width + (hidden - 1) * recipe.width**2 + recipe.width * last
+    if NETWORKS[recipe.model].pools:
+        terms = inputs * recipe.width + (hidden - 1) * recipe.width**2 + recipe.width * last
+    else:  # convolutions: about as many terms in each, and then a dist layer above half of the rows and columns
+        above = recipe.dense if plain else 4 * recipe.width
+        terms = height * width * recipe.width * (9 * (hidden - 1) * recipe.width + above // 2)
     seconds = terms * info.train * recipe.epochs / TERMS_A_SECOND
     for unit, length in (("days", 86400), ("hours", 3600), ("min", 60)):
         if seconds >= length:

@@ -8,7 +8,7 @@ if TYPE_CHECKING:  # what `__getattr__` below imports when it is first used
     from . import zoo
     from .base import Network, PixelNet
     from .composed import Composed, as_network
-    from .dist_net import ConvDistNetMLP, DistNet, DistNetMLP
+    from .dist_net import ConvDistNet, ConvDistNetMLP, DistNet, DistNetMLP
     from .hub import push_to_hub, save_pretrained
     from .loading import from_config, load, load_floats, save
     from .mean import Mean
@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # what `__getattr__` below imports when it is first used
 
 __all__ = [
     "Composed",
+    "ConvDistNet",
     "ConvDistNetMLP",
     "DistNet",
     "DistNetMLP",
@@ -37,7 +38,7 @@ __getattr__, __dir__ = lazy_names(
     {
         **dict.fromkeys(("Network", "PixelNet"), "base"),
         **dict.fromkeys(("Composed", "as_network"), "composed"),
-        **dict.fromkeys(("ConvDistNetMLP", "DistNet", "DistNetMLP"), "dist_net"),
+        **dict.fromkeys(("ConvDistNet", "ConvDistNetMLP", "DistNet", "DistNetMLP"), "dist_net"),
         **dict.fromkeys(("push_to_hub", "save_pretrained"), "hub"),
         **dict.fromkeys(("from_config", "load", "load_floats", "save"), "loading"),
         "Mean": "mean",

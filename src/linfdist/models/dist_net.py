@@ -1,4 +1,4 @@
-"""The paper's three networks: dist layers alone (Table 5), with an MLP on top, and the convolutional one."""
+"""The paper's networks: dist layers alone (Table 5), with an MLP on top, and convolutional ones with either end."""
 
 import math
 from collections.abc import Sequence
@@ -105,6 +105,43 @@ class DistNetMLP(PixelNet):
         return self.head
 
 
+class ConvDistNet(PixelNet):
+    """Convolutional ℓ∞-dist Net: the convolutions of `ConvDistNetMLP`, then two dist layers, the last with the classes.
+
+    depth counts all of them; dense: neurons of the first dist layer. The other arguments are those of `DistNet`.
+    """
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        classes: int,
+        width: int,
+        depth: int,
+        mean: Sequence[float],
+        std: float,
+        identity_init: bool = True,
+        mean_shift: bool = True,
+        crop: int | None = None,
+        per_class: int = 1,
+        dense: int = 512,
+        clip: Sequence[float] | None = None,
+        mirror_pairs: bool = False,
+    ) -> None:
+        sizes = {"classes": classes, "width": width, "depth": depth, "per_class": per_class, "dense": dense}
+        super().__init__(check_sizes(shape, mean, crop, **sizes), crop)
+        first = first_layers(mean, std, crop, clip, mirror_pairs)
+        self.config = config_of(ConvDistNet, locals())
+        layers, inputs = convolutions((shape[0], *self.size), width, depth - 2, identity_init, mean_shift)
+        self.body = Stack(*first, *layers, Flatten(), *hidden_layers([inputs, dense], identity_init, mean_shift))
+        self.last = NearestClass(dense, classes, per_class)
+
+    @property
+    def readout(self) -> Readout:
+        return self.last
+
+    forward_box = DistNet.forward_box
+
+
 class ConvDistNetMLP(PixelNet):
     """Convolutional ℓ∞-dist Net+MLP (Table 8, there with width = 128 and depth = 6, where padding 1 gives its FLOPs).
 
@@ -130,30 +167,33 @@ class ConvDistNetMLP(PixelNet):
         super().__init__(check_sizes(shape, mean, crop, classes=classes, width=width, depth=depth, head=head), crop)
         first = first_layers(mean, std, crop, clip, mirror_pairs)
         self.config = config_of(ConvDistNetMLP, locals())
-        convolutions, inputs = self._convolutions(width, depth, identity_init, mean_shift)
+        layers, inputs = convolutions((shape[0], *self.size), width, depth - 1, identity_init, mean_shift)
         last = hidden_layers([inputs, 4 * width], identity_init, mean_shift)
-        self.body = Stack(*first, *convolutions, Flatten(), *last)
+        self.body = Stack(*first, *layers, Flatten(), *last)
         self.head = Head(4 * width, head, classes)
 
     @property
     def readout(self) -> Readout:
         return self.head
 
-    def _convolutions(
-        self, width: int, depth: int, identity_init: bool, mean_shift: bool
-    ) -> tuple[list[LipschitzModule], int]:
-        """Make the layers from normalised images (B, C, H, W) to (B, C′, H′, W′), and count C′ H′ W′."""
-        channels = [self.shape[0], *[width if i < 2 else 2 * width for i in range(depth - 1)]]
-        layers: list[LipschitzModule] = []
-        shape: tuple[int, ...] = (self.shape[0], *self.size)
-        for i, (inputs, outputs) in enumerate(pairwise(channels)):
-            identity = identity_init and inputs <= outputs
-            conv = DistConv2d(
-                inputs, outputs, 3, stride=2 if i == 2 else 1, padding=1, bias=not mean_shift, identity_init=identity
-            )
-            layers += [conv, MeanShift(outputs)] if mean_shift else [conv]
-            shape = conv.output_shape(shape)
-        return layers, math.prod(shape)
+
+def convolutions(
+    shape: tuple[int, ...], width: int, count: int, identity_init: bool, mean_shift: bool
+) -> tuple[list[LipschitzModule], int]:
+    """Make `count` convolutional layers above normalised images (C, H, W), and count the outputs of the last one.
+
+    They are 3×3 with padding 1: two of `width` channels, the others of twice as many, the third with stride 2.
+    """
+    channels = [shape[0], *[width if i < 2 else 2 * width for i in range(count)]]
+    layers: list[LipschitzModule] = []
+    for i, (inputs, outputs) in enumerate(pairwise(channels)):
+        identity = identity_init and inputs <= outputs
+        conv = DistConv2d(
+            inputs, outputs, 3, stride=2 if i == 2 else 1, padding=1, bias=not mean_shift, identity_init=identity
+        )
+        layers += [conv, MeanShift(outputs)] if mean_shift else [conv]
+        shape = conv.output_shape(shape)
+    return layers, math.prod(shape)
 
 
 def hidden_layers(sizes: Sequence[int], identity_init: bool, mean_shift: bool) -> list[LipschitzModule]:

@@ -13,7 +13,7 @@ from .base import PixelNet
 from .dist_net import DistNet, DistNetMLP
 from .loading import from_config
 
-GROW = ("DistNet", "DistNetMLP", "ConvDistNetMLP")
+GROW = ("DistNet", "DistNetMLP", "ConvDistNet", "ConvDistNetMLP")
 SMALLEST = 1e-30  # of what is divided by
 LEAD = 5.0  # nats, by which images lead at most, on the average, when a head is added: if all are right, more is better
 HOW_WEIGHTS_ARE_DRAWN = {"identity_init"}  # the keys of a config that are no part of a network's shape

@@ -32,6 +32,9 @@ NETWORKS: dict[str, Architecture] = {
     "dist_net_mlp": Architecture(
         ("dist_net", "DistNetMLP"), "ℓ∞-dist Net+MLP", "net with an MLP head (Table 5)", "head"
     ),
+    "conv_dist_net": Architecture(
+        ("dist_net", "ConvDistNet"), "Conv ℓ∞-dist Net", "convolutional net", "plain", depths=(3, None), pools=False
+    ),
     "conv_dist_net_mlp": Architecture(
         ("dist_net", "ConvDistNetMLP"),
         "Conv ℓ∞-dist Net+MLP",

@@ -146,6 +146,7 @@ class Recipe(BaseModel):
         description="the layers above see the larger and the smaller of each pixel and its mirror image; needs no flip",
     )
     per_class: Whole = Field(1, description="neurons of the last layer for each class, which are averaged")
+    dense: Whole = Field(512, description="neurons of the dist layer above the convolutions of a plain net")
     head: Whole = Field(512, description="hidden neurons of the MLP head")
     identity_init: bool = Field(True, description="whether hidden layers start near the identity map (C0 = -10)")
     mean_shift: bool = Field(True, description="subtract the batch mean after each hidden layer; false: learn a bias")
@@ -282,6 +283,7 @@ class Recipe(BaseModel):
         reasons = {
             "pool": (not NETWORKS[self.model].pools, f"model = {self.model!r} looks at the pixels"),
             "per_class": (self.ending != "plain", f"model = {self.model!r} has a head instead"),
+            "dense": (self.model != "conv_dist_net", f"model = {self.model!r} has no such layer"),
             "head": (self.ending != "head", f"model = {self.model!r} has no head"),
             "flip": (self.mirror_pairs, "mirror_pairs = true sees an image and its mirror image alike"),
             "pad_mode": (self.pad == 0, "pad = 0"),
