@@ -31,7 +31,7 @@ from linfdist.tables.layout import PEERS, paper_table
 from linfdist.tables.plan import SCALES, numbers, plan
 from linfdist.tables.rows import CompareRow, TableRow, read_compare_rows, read_table_rows
 
-from . import ROOT, api, attempt, compared, study, times, undefended
+from . import ROOT, api, attempt, compared, hours, study, times, undefended
 from . import peers as outside
 from .markdown import as_markdown, fill, markdown
 from .pictures import draw
@@ -122,6 +122,7 @@ def page(results: Results, pictures: Sequence[str]) -> str:
         parts += ["## How close the proofs are to the truth", _TIGHTNESS, _tightness(results)]
         parts += ["## Training time", *_zoo_picture("time", pictures), *_zoo_picture("training", pictures)]
         parts += _note(results, "time")
+        parts += ["## Certified accuracy per hour", hours.TEXT, hours.table(results.cards, results.peers)]
     parts += _tables(results, pictures, [table for table in numbers() if table not in ABLATIONS], "images")
     if any(row.table in ABLATIONS for row in results.rows):
         parts += ["## Tables 3 and 7: ablations", *_note(results, "ablations")]

@@ -10,7 +10,8 @@ from linfdist.files import write_atomically
 from linfdist.models.zoo.cards import Card
 from linfdist.report.published import tables
 from linfdist.runs.records import append_records
-from tools import api, compared
+from linfdist.tables.rows import read_compare_rows
+from tools import api, compared, hours
 from tools.markdown import fill
 from tools.pages import ablations, engine, main, page, read, readme, runs, write
 from tools.pictures import draw
@@ -104,7 +105,7 @@ def test_a_full_page(root, zoo_folder, make_row):
     text = (root / "docs" / "results.md").read_text()
     assert [line for line in text.splitlines() if line.startswith("## ")] == [
         "## Shipped networks", "## How close the proofs are to the truth", "## Training time",
-        "## Tables 3 and 7: ablations",
+        "## Certified accuracy per hour", "## Tables 3 and 7: ablations",
     ]  # fmt: skip
     assert ("| `mnist-0.3` | **92.99** | 92.64 | 98.00 | mnist | 0.3 | ℓ∞-dist Net, 5 × 1024 | 2.5 | 2.5 |") in text
     assert "| `mnist-0.3` | 92.99 | 94.01 | 1.02 | 94.01 | 0.2999 | 0.3 |" in text
@@ -134,6 +135,21 @@ def test_a_full_page(root, zoo_folder, make_row):
         "training.png",
     }
     assert (root / "README.md").read_text() == text  # it has the networks alone
+
+
+def test_hours_are_sorted_and_heads_left_out():
+    rows = read_compare_rows(ROOT / "results" / "compare.jsonl")
+    head = card("mnist-0.3-mlp", recipe=card().recipe | {"model": "dist_net_mlp", "start": "mnist-0.3"})
+    text = hours.table([card(), head, card("cifar10-8_255", data="cifar10", eps="8/255", certified=33.0)], rows)
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()[2:]]
+    assert ["mnist", "0.3", "**`mnist-0.3`**", "2.50", "core", "92.99", "94.01", "1.02"] in lines
+    assert ["cifar10", "8/255", "ℓ∞-dist Net, paper", "4.38", "RTX 3090", "33.30", "–", "–"] in lines
+    assert not any("-mlp" in line[2] for line in lines)
+    for data in ("mnist", "cifar10"):
+        mine = [line for line in lines if line[0] == data]
+        assert [float(line[3]) for line in mine] == sorted(float(line[3]) for line in mine)
+        others = [line for line in mine if "`" not in line[2] and "ℓ∞-dist" not in line[2]]
+        assert len(others) == hours.OTHERS
 
 
 def test_pictures_are_the_same_every_time(zoo_folder):
