@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
-from linfdist.machine import usable_cores
+from linfdist.ops.machine import usable_cores
 
 
 def seconds_by_turn(

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from linfdist import data, recipes
 from linfdist.attacks import attack
-from linfdist.bench.races import undisturbed
 from linfdist.certificates import Certifier, certify
 from linfdist.certificates.proofs import rows_at_once
 from linfdist.eps import parse_eps
+from linfdist.experiments.bench.races import undisturbed
 from linfdist.models import DistNet, PixelNet
 from linfdist.training import Trainer
 

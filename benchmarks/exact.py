@@ -12,10 +12,10 @@ from torch import Tensor
 
 import linfdist as ld
 from linfdist import data, exact, zoo
-from linfdist.bench.races import undisturbed
 from linfdist.certificates.proofs import rows_at_once
 from linfdist.exact.freeze import to_grid
 from linfdist.exact.network import FrozenLayer
+from linfdist.experiments.bench.races import undisturbed
 from linfdist.models import PixelNet
 from linfdist.ops.dist import dist
 from linfdist.ops.exact import dense

@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 
-from linfdist.machine import in_words
+from linfdist.ops.machine import in_words
 
 from . import parser, seconds_by_turn
 

@@ -18,7 +18,7 @@ SOURCE = ROOT / "src" / "linfdist"
 FILES = sorted(SOURCE.rglob("*.py"))
 OPS = sorted((SOURCE / "ops").rglob("*.py"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-LEAVES = {"data", "eps", "errors", "files", "lazy", "recipes", "runs", "text", "version"}
+LEAVES = {"data", "eps", "errors", "files", "lazy", "recipes", "runs", "version"}
 
 # Who may import whom, from top to bottom: a row names nothing above itself. CONTRIBUTING.md quotes it.
 HOUSE = """
@@ -26,31 +26,27 @@ HOUSE = """
 |---|---|
 | `cli` | everything below |
 | `sklearn` | `training` `certificates` `models` |
-| `tables` | `baselines` `report` `evaluation` `training` `attacks` `models` `machine` |
-| `kit` | `theory` `training` `attacks` `export` `exact` `models` |
-| `bench` | `training` `machine` `ops` |
+| `experiments` | `baselines` `theory` `report` `evaluation` `export` `exact` `attacks` `training` `models` `ops` |
 | `baselines` | `training` `bounds` `models` `nn` `ops` |
 | `theory` | `export` `exact` `certificates` `models` `nn` `ops` |
 | `report` | nothing: it reads rows, never networks |
 | `evaluation` | `certificates` `attacks` `models` |
 | `export` | `exact` `certificates` `models` `nn` |
 | `exact` | `certificates` `bounds` `models` `nn` `ops` |
-| `certificates` | `bounds` `models` `nn` `machine` |
+| `certificates` | `bounds` `models` `nn` `ops` |
 | `attacks` | `models` `nn` |
-| `training` | `bounds` `models` `nn` `ops` `machine`: never `certificates`, a callback is handed in |
+| `training` | `bounds` `models` `nn` `ops`: never `certificates`, a callback is handed in |
 | `bounds` | `models` `nn` |
 | `models` | `nn` |
 | `nn` | `ops` |
-| `machine` | `ops` |
-| `ops` | only the leaf `errors` |
+| `ops` | only the leaves `errors` `version` |
 | `runs` | `recipes` `files` `eps` |
 | `recipes` | `data` `files` `eps` `errors` `lazy` |
-| `data` | `files` `errors` `lazy` `text` |
+| `data` | `files` `errors` `lazy` |
 | `files` | nothing |
 | `eps` | nothing |
 | `errors` | nothing |
 | `lazy` | nothing |
-| `text` | nothing |
 | `version` | nothing |
 """
 

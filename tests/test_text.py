@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from linfdist import models
 from linfdist.cli import app
+from linfdist.errors import cell, console, printable
 from linfdist.export.html import page
 from linfdist.models import DistNet
-from linfdist.text import cell, console, printable
 
 EVIL = "\x1b[2J\x9b31m\u202eseY\u2066\r\n\u2028certified\x07\x08\ud800"
 

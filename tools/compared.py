@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from linfdist.experiments.tables.layout import Panel, accuracy_table, cost_table, panels, stated, title
+from linfdist.experiments.tables.rows import CompareRow
 from linfdist.report.charts import compared_chart
-from linfdist.tables.layout import Panel, accuracy_table, cost_table, panels, stated, title
-from linfdist.tables.rows import CompareRow
 
 from .markdown import as_markdown, fill
 from .peers import PeerRow

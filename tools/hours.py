@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from decimal import Decimal
 
 from linfdist.eps import down, up, written
+from linfdist.experiments.tables.rows import CompareRow
 from linfdist.models.zoo.cards import Card
 from linfdist.recipes.networks import NETWORKS
 from linfdist.report.published import paper_certified
-from linfdist.tables.rows import CompareRow
 
 from .markdown import markdown
 from .pictures import PAPER_MINUTES

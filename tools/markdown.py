@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from linfdist.tables.layout import TextTable
+from linfdist.experiments.tables.layout import TextTable
 
 
 def markdown(headings: Sequence[str], lines: Sequence[Sequence[str]], words: int) -> str:

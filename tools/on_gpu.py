@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 import torch
 
-from linfdist import machine
-from linfdist.bench import device as bench
+from linfdist.experiments.bench import device as bench
 from linfdist.files import append, write_atomically
-from linfdist.machine import describe_machine
+from linfdist.ops import machine
+from linfdist.ops.machine import describe_machine
 
 NOTES = "LINFDIST_GPU_NOTES"
 DRIVER = {

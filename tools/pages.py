@@ -18,8 +18,11 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from linfdist.bench import Report
 from linfdist.eps import down, nearest, up, written
+from linfdist.experiments.bench import Report
+from linfdist.experiments.tables.layout import PEERS, paper_table
+from linfdist.experiments.tables.plan import SCALES, numbers, plan
+from linfdist.experiments.tables.rows import CompareRow, TableRow, read_compare_rows, read_table_rows
 from linfdist.files import write_atomically
 from linfdist.models import zoo
 from linfdist.models.zoo import FILES
@@ -27,9 +30,6 @@ from linfdist.models.zoo.cards import Card
 from linfdist.recipes import Recipe, command
 from linfdist.recipes.networks import NETWORKS
 from linfdist.report.published import paper_certified
-from linfdist.tables.layout import PEERS, paper_table
-from linfdist.tables.plan import SCALES, numbers, plan
-from linfdist.tables.rows import CompareRow, TableRow, read_compare_rows, read_table_rows
 
 from . import ROOT, api, attempt, compared, hours, study, times, undefended
 from . import peers as outside

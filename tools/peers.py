@@ -24,12 +24,12 @@ import linfdist as ld
 from linfdist.baselines import ReLUNet
 from linfdist.eps import down, nearest, up, written
 from linfdist.evaluation import evaluate
-from linfdist.machine import in_words
+from linfdist.experiments.tables.layout import NONE
+from linfdist.experiments.tables.rows import CompareRow
+from linfdist.experiments.tables.rules import time_text
+from linfdist.ops.machine import in_words
 from linfdist.runs.records import Percent, Record, append_records, read_records
 from linfdist.runs.rows import Row
-from linfdist.tables.layout import NONE
-from linfdist.tables.rows import CompareRow
-from linfdist.tables.rules import time_text
 
 from . import ROOT, attempt
 from .markdown import markdown

@@ -5,15 +5,15 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from linfdist.bench import Report
-from linfdist.bench.report import pairs, ratio
 from linfdist.eps import parse_eps
+from linfdist.experiments.bench import Report
+from linfdist.experiments.bench.report import pairs, ratio
+from linfdist.experiments.tables.layout import published_number
+from linfdist.experiments.tables.plan import plan
+from linfdist.experiments.tables.rows import TableRow
 from linfdist.models.zoo.cards import Card
 from linfdist.recipes.networks import NETWORKS
 from linfdist.report.plots.style import DARK, LIGHT, Theme, require_matplotlib, style
-from linfdist.tables.layout import published_number
-from linfdist.tables.plan import plan
-from linfdist.tables.rows import TableRow
 
 Curves = Mapping[str, Mapping[str, Any]]  # by the network's name: what `tools.curve`, or `tools.times`, has written
 PAPER_MINUTES = 800 * 19.7 / 60  # of a plain network on CIFAR-10 on an RTX 3090: epochs of Table 6, seconds of Table 4

@@ -1,7 +1,7 @@
 """The table of speed of docs/engine.md, from what `linfdist bench --json` wrote."""
 
-from linfdist.bench import Report
-from linfdist.bench.report import (
+from linfdist.experiments.bench import Report
+from linfdist.experiments.bench.report import (
     DATA_IN_WORDS,
     Mark,
     bounds,

@@ -15,11 +15,11 @@ from pydantic import Field, field_validator
 
 from linfdist import recipes
 from linfdist.eps import down, nearest
-from linfdist.machine import in_words
+from linfdist.experiments.tables.layout import mean_and_deviation
+from linfdist.ops.machine import in_words
 from linfdist.recipes import Recipe, setting
 from linfdist.runs.folder import Run
 from linfdist.runs.records import Percent, Record, append_records, read_records
-from linfdist.tables.layout import mean_and_deviation
 
 from . import attempt
 from .markdown import markdown

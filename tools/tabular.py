@@ -27,7 +27,7 @@ from sklearn.pipeline import make_pipeline  # type: ignore[import-untyped]
 from sklearn.preprocessing import MinMaxScaler  # type: ignore[import-untyped]
 
 from linfdist.data.sources import pip_wheel, read_members
-from linfdist.machine import in_words
+from linfdist.ops.machine import in_words
 from linfdist.sklearn import LinfDistClassifier
 
 from .markdown import fill

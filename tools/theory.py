@@ -19,8 +19,8 @@ import linfdist as ld
 from linfdist import theory
 from linfdist.eps import down, up
 from linfdist.files import write_atomically
-from linfdist.machine import in_words
 from linfdist.models import DistNet, PixelNet, zoo
+from linfdist.ops.machine import in_words
 from linfdist.recipes import load as load_recipe
 from linfdist.training.schedule import state_at
 

@@ -21,8 +21,8 @@ import linfdist as ld
 from linfdist import baselines
 from linfdist.baselines import TRAINING_METHODS
 from linfdist.files import write_atomically
-from linfdist.machine import in_words
 from linfdist.models import PixelNet
+from linfdist.ops.machine import in_words
 
 from . import ROOT
 

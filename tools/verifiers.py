@@ -30,10 +30,10 @@ from typing import Any
 
 from linfdist import exact
 from linfdist.data import read_image
+from linfdist.experiments.kit.check import in_parts, logits_at
+from linfdist.experiments.kit.truth import UNIT, ball
 from linfdist.files import append
-from linfdist.kit.check import in_parts, logits_at
-from linfdist.kit.truth import UNIT, ball
-from linfdist.machine import in_words
+from linfdist.ops.machine import in_words
 
 from .markdown import fill, markdown
 

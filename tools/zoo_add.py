@@ -10,10 +10,10 @@ from pathlib import Path
 from linfdist import data, models
 from linfdist.eps import parse_eps
 from linfdist.files import file_sha256, write_atomically
-from linfdist.machine import in_words
 from linfdist.models import save
 from linfdist.models.zoo import FILES, names
 from linfdist.models.zoo.cards import NAME, Card
+from linfdist.ops.machine import in_words
 from linfdist.recipes import Recipe, command
 from linfdist.runs.folder import MODEL, RECIPE, Run
 

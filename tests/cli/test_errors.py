@@ -9,11 +9,12 @@ import typer
 from PIL import Image
 from typer.testing import CliRunner
 
-from linfdist import machine, models
+from linfdist import models
 from linfdist.cli import app
 from linfdist.cli.boundary import Verbs, checking, explain
 from linfdist.data import DataError
 from linfdist.models import DistNet
+from linfdist.ops import machine
 from linfdist.training import Interrupted
 
 FULL = (
@@ -102,7 +103,7 @@ def test_what_to_do_after_an_interruption(monkeypatch, model):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("linfdist.evaluation.evaluate", stop)
-    monkeypatch.setattr("linfdist.tables.reproduce.run", stop)
+    monkeypatch.setattr("linfdist.experiments.tables.reproduce.run", stop)
     pytest.importorskip("sklearn", reason="scikit-learn brings the digits")
     result = CliRunner().invoke(app, ["evaluate", str(model), "--data", "digits", "--eps", "0.1"])
     assert result.exit_code == 130

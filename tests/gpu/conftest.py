@@ -8,8 +8,8 @@ import os
 import pytest
 import torch
 
-from linfdist import machine
 from linfdist.certificates import checks as proofs
+from linfdist.ops import machine
 from linfdist.ops.backends import triton
 
 from . import pretend

@@ -15,7 +15,7 @@ from linfdist.certificates import on_device
 from linfdist.data import Dataset
 from linfdist.evaluation import evaluate
 from linfdist.exact import freeze
-from linfdist.machine import DeviceError
+from linfdist.ops.machine import DeviceError
 
 from ..certificates.nets import random_net, trained_net
 from ..certificates.test_margin import images

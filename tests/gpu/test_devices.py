@@ -5,9 +5,9 @@ import torch
 from typer.testing import CliRunner
 
 import linfdist as ld
-from linfdist import machine
 from linfdist.cli import app, options
-from linfdist.machine import DeviceError, Gpu
+from linfdist.ops import machine
+from linfdist.ops.machine import DeviceError, Gpu
 
 
 @pytest.fixture

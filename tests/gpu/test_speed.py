@@ -5,8 +5,9 @@ import json
 import pytest
 import torch
 
-from linfdist import machine, recipes
-from linfdist.bench import device as bench
+from linfdist import recipes
+from linfdist.experiments.bench import device as bench
+from linfdist.ops import machine
 
 
 def small(width, batch):

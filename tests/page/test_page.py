@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from linfdist import exact
 from linfdist.cli import app
+from linfdist.errors import printable
 from linfdist.exact import freeze
 from linfdist.export.html import page as page_text
-from linfdist.text import printable
 
 from ..exact.nets import random_mlp, random_net
 

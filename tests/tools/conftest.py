@@ -1,5 +1,5 @@
 """Rows that somebody might have measured."""
 
-from ..tables.conftest import make_row
+from ..experiments.tables.conftest import make_row
 
 __all__ = ["make_row"]

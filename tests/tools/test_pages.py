@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from linfdist import recipes
+from linfdist.experiments.tables.rows import read_compare_rows
 from linfdist.files import write_atomically
 from linfdist.models.zoo.cards import Card
 from linfdist.report.published import tables
 from linfdist.runs.records import append_records
-from linfdist.tables.rows import read_compare_rows
 from tools import api, compared, hours
 from tools.markdown import fill
 from tools.pages import ablations, engine, main, page, read, readme, runs, write

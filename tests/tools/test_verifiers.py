@@ -6,9 +6,9 @@ from fractions import Fraction
 
 import pytest
 
-from linfdist import kit
-from linfdist.kit.check import read_witness
-from linfdist.kit.truth import UNIT
+from linfdist.experiments import kit
+from linfdist.experiments.kit.check import read_witness
+from linfdist.experiments.kit.truth import UNIT
 from tools import verifiers
 
 pytest.importorskip("onnx")

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from ..data.samples import arranged, as_numbers, check_plain, plain_array, read
 from ..eps import Eps, down, in_words, parse_eps
-from ..machine import CPU, choose_device
+from ..errors import printable
 from ..models import Network, as_network
 from ..models.base import Proves, as_asked
-from ..text import printable
+from ..ops.machine import CPU, choose_device
 from .checks import copy_of, on_device, tensors_of
 from .methods import check_method
 from .proofs import prover_of

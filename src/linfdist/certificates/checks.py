@@ -16,10 +16,10 @@ from torch.nn.modules import module as nn_module
 
 from ..bounds.head import DOUBLE_TANH_EPS, TANH_EPS
 from ..data.samples import check_plain
-from ..machine import DeviceError, choose_device
 from ..models import PixelNet
 from ..nn import Box, DistLinear
 from ..nn.base import Contract, check_as_made
+from ..ops.machine import DeviceError, choose_device
 
 PROVED = ("cpu", "cuda")  # types of devices; torch calls GPUs of AMD cuda, too
 Model = TypeVar("Model")

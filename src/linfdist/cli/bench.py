@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from linfdist.errors import console
 from linfdist.files import output
-from linfdist.text import console
 
 from .boundary import checking, say
 from .options import chosen_device
@@ -40,9 +40,9 @@ def bench(
     """
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from linfdist.bench import BenchSettings, run
-    from linfdist.bench.report import terminal
-    from linfdist.machine import CPU, backend_in_use, usable_cores
+    from linfdist.experiments.bench import BenchSettings, run
+    from linfdist.experiments.bench.report import terminal
+    from linfdist.ops.machine import CPU, backend_in_use, usable_cores
 
     where = CPU if device == "cpu" else chosen_device(device)
     with checking("--threads"):
@@ -68,7 +68,7 @@ def bench(
 
 
 def _on_gpu(device: "torch.device", json: Path | None, quick: bool) -> None:
-    from linfdist.bench import device as bench_device
+    from linfdist.experiments.bench import device as bench_device
 
     report = bench_device.measure(device, turns=5 if quick else 20)
     console().print(bench_device.terminal(report))

@@ -28,7 +28,7 @@ def benchmark(
 
     Example: linfdist benchmark --out runs/benchmark --sizes trivial,tiny
     """
-    from linfdist import kit
+    from linfdist.experiments import kit
 
     if (out is None) == (check is None):
         raise typer.BadParameter("name either a folder to write, --out DIR, or one to check, --check DIR")

@@ -13,8 +13,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from linfdist.errors import LinfdistError
-from linfdist.text import console, printable
+from linfdist.errors import LinfdistError, console, printable
 
 INTERRUPTED = 130
 MISUSED = 2
@@ -145,7 +144,7 @@ def _cause(error: RuntimeError) -> str | None:
     """Return whether the machine or the environment caused a RuntimeError, rather than a bug."""
     if "DefaultCPUAllocator" in str(error):
         return explain(MemoryError())
-    from linfdist.machine import backend_in_use
+    from linfdist.ops.machine import backend_in_use
 
     try:
         backend_in_use()

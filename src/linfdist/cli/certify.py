@@ -11,9 +11,9 @@ from rich.table import Table
 
 from linfdist.certificates.methods import METHODS, methods_in_words
 from linfdist.eps import down
+from linfdist.errors import cell, console
 from linfdist.files import output, write_atomically
 from linfdist.models import zoo
-from linfdist.text import cell, console
 
 from .boundary import fail, say
 from .options import AUTO, DataDir, DeviceName, ModelName, open_model

@@ -5,17 +5,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from linfdist.errors import console
+from linfdist.experiments.tables.rules import TRIALS, TRIALS_SHARE, Rules, data_sets, parse_budget
 from linfdist.files import write_atomically
 from linfdist.runs.folder import ROWS
-from linfdist.tables.rules import TRIALS, TRIALS_SHARE, Rules, data_sets, parse_budget
-from linfdist.text import console
 
 from .boundary import checking, say
 from .options import DataDir
 from .reproduce import show
 
 if TYPE_CHECKING:
-    from linfdist.tables.layout import Panel
+    from linfdist.experiments.tables.layout import Panel
 
 
 def compare(
@@ -56,10 +56,10 @@ def compare(
 
     Example: linfdist compare --data mnist --budget 20m --methods dist,ibp,crown-ibp
     """
-    from linfdist.tables.compare import run
-    from linfdist.tables.contenders import chosen
-    from linfdist.tables.layout import accuracy_table, cost_table, panels, stated
-    from linfdist.tables.rows import read_compare_rows
+    from linfdist.experiments.tables.compare import run
+    from linfdist.experiments.tables.contenders import chosen
+    from linfdist.experiments.tables.layout import accuracy_table, cost_table, panels, stated
+    from linfdist.experiments.tables.rows import read_compare_rows
 
     with checking("--budget"):
         seconds = parse_budget(budget)

@@ -9,8 +9,7 @@ from rich.table import Table
 
 from linfdist.data import NAMES, data_root, info
 from linfdist.data import fetch as fetch_data
-from linfdist.errors import closest
-from linfdist.text import cell, console
+from linfdist.errors import cell, closest, console
 
 from .boundary import Verb, VerbGroup, say
 from .options import DataDir

@@ -8,8 +8,8 @@ from rich.table import Table
 
 from linfdist.attacks import ATTACKS
 from linfdist.eps import down, nearest, parse_eps, share, up
+from linfdist.errors import cell, console
 from linfdist.evaluation import BATCH, Shard, for_data_sets, parse_attacks
-from linfdist.text import cell, console
 
 from .boundary import is_first, say
 from .options import AUTO, DataDir, DeviceName, ModelName, open_model

@@ -8,8 +8,8 @@ import typer
 from rich.table import Table
 
 from linfdist.eps import down, nearest, parse_eps, percent, up
+from linfdist.errors import console
 from linfdist.files import output, read_bytes
-from linfdist.text import console
 
 from .boundary import say
 from .options import DataDir, Model, ModelName, open_model

@@ -9,12 +9,12 @@ import typer
 from rich.table import Table
 
 import linfdist as ld
-from linfdist.text import cell, console
+from linfdist.errors import cell, console
 
 from .boundary import say
 
 if TYPE_CHECKING:
-    from linfdist.machine import Gpu
+    from linfdist.ops.machine import Gpu
 
 
 def info(
@@ -30,8 +30,8 @@ def info(
         return
     import torch  # it takes its time
 
-    from linfdist import machine
-    from linfdist.machine import OVERRIDES, in_words, overrides
+    from linfdist.ops import machine
+    from linfdist.ops.machine import OVERRIDES, in_words, overrides
 
     screen = console()
     facts = Table.grid(padding=(0, 2))
@@ -64,7 +64,7 @@ def info(
 
 def _gpus() -> list[tuple[str, str]]:
     """Describe every GPU and its backend, or what is missing; without a GPU, say why there is none."""
-    from linfdist import machine
+    from linfdist.ops import machine
 
     return [(str(gpu.device), _gpu(gpu)) for gpu in machine.gpus()] or [("GPU", f"none: {machine.why_none()}")]
 
@@ -79,7 +79,7 @@ def _gpu(gpu: "Gpu") -> str:
 
 
 def _in_use() -> str:
-    from linfdist.machine import backend_in_use
+    from linfdist.ops.machine import backend_in_use
 
     try:
         return cell(backend_in_use())

@@ -36,7 +36,7 @@ def _complete_recipe(incomplete: str) -> list[str]:
 
 def chosen_device(name: str) -> "torch.device":
     """Find the device of that name; if there was a choice, one process prints it to stderr."""
-    from linfdist import machine
+    from linfdist.ops import machine
 
     with checking("--device"):
         device = machine.choose_device(name)
@@ -47,7 +47,7 @@ def chosen_device(name: str) -> "torch.device":
 
 def _unused(name: str, device: "torch.device") -> str:
     """Say why an existing GPU was not chosen."""
-    from linfdist import machine
+    from linfdist.ops import machine
 
     if name != AUTO or device.type != "cpu" or not (there := machine.gpus()):
         return ""

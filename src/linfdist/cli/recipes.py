@@ -6,7 +6,7 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from linfdist.text import cell, console
+from linfdist.errors import cell, console
 
 from .boundary import Verb, VerbGroup, checking
 from .options import Changes, RecipeName

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 from rich.table import Table
 
+from linfdist.errors import cell, console
+from linfdist.experiments.tables.plan import SCALES, Scale, numbers
 from linfdist.runs.folder import ROWS
-from linfdist.tables.plan import SCALES, Scale, numbers
-from linfdist.text import cell, console
 
 from .boundary import say
 from .options import AUTO, DataDir, DeviceName, Quiet, chosen_device
 
 if TYPE_CHECKING:
-    from linfdist.tables.layout import TextTable
-    from linfdist.tables.reproduce import Job
+    from linfdist.experiments.tables.layout import TextTable
+    from linfdist.experiments.tables.reproduce import Job
 
 COMPARED = Path("results") / "compare.jsonl"
 TABLES = {f"table{number}": number for number in numbers()}
@@ -52,9 +52,9 @@ def reproduce(
 
     Example: linfdist reproduce table1 --scale laptop --dry-run
     """
-    from linfdist.tables.layout import paper_table
-    from linfdist.tables.reproduce import jobs, missing, run
-    from linfdist.tables.rows import read_compare_rows, read_table_rows
+    from linfdist.experiments.tables.layout import paper_table
+    from linfdist.experiments.tables.reproduce import jobs, missing, run
+    from linfdist.experiments.tables.rows import read_compare_rows, read_table_rows
 
     if table not in TABLES:
         raise typer.BadParameter(f"{table!r} is not one of {', '.join(TABLES)}", param_hint="TABLE")

@@ -9,9 +9,8 @@ from rich.table import Table
 
 from linfdist.data import NAMES
 from linfdist.eps import down, nearest, parse_eps, up, written
-from linfdist.errors import closest
+from linfdist.errors import cell, closest, console
 from linfdist.models.zoo import FILES, card, names
-from linfdist.text import cell, console
 
 from .boundary import Verb, VerbGroup, checking, say
 

@@ -22,8 +22,8 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path, PurePosixPath
 
+from ..errors import console
 from ..files import file_sha256, opened, read_bytes
-from ..text import console
 from .builtin import Corrupt, Unavailable
 
 _BLOCK = 1 << 20

@@ -8,7 +8,7 @@ from types import TracebackType
 
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from ..text import console
+from ..errors import console
 
 
 class Bar:

@@ -18,9 +18,9 @@ from tempfile import TemporaryDirectory
 
 from ..data import Dataset
 from ..eps import Eps, as_text, parse_eps
+from ..errors import printable
 from ..exact import FrozenNet, save
 from ..files import read_bytes, write_atomically
-from ..text import printable
 from ..version import __version__
 
 # In this order: a module comes after those that it imports.

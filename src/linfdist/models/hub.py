@@ -15,9 +15,9 @@ from types import ModuleType
 from typing import Any
 
 from ..eps import down, nearest, up, written
+from ..errors import printable
 from ..files import MOST_BYTES, excerpt, read_bytes, read_json_object, write_atomically
 from ..runs.folder import MODEL, SUMMARY, Run
-from ..text import printable
 from ..version import __version__
 from . import zoo
 from .base import Network

@@ -11,10 +11,10 @@ from typing import Any
 
 from .. import data, recipes
 from ..eps import down, nearest, percent, up
+from ..errors import printable
 from ..recipes.networks import NETWORKS
 from ..runs.folder import RECIPE, Run
 from ..runs.rows import count
-from ..text import printable
 from . import tables
 from .charts import Chart
 from .gallery import captions, halves, magnification, pictures, png

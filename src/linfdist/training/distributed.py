@@ -19,10 +19,10 @@ import torch.distributed
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from .. import machine
 from ..data import Dataset
 from ..data.base import spread_out
 from ..errors import LinfdistError
+from ..ops import machine
 from ..ops.backends import native, pick_backend
 from ..recipes import Recipe
 from ..version import __version__

@@ -14,10 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import data, machine
+from .. import data
 from ..eps import in_words
 from ..files import alone, read_json_object, remove_leftovers, write_atomically
 from ..models import PixelNet, save
+from ..ops import machine
 from ..recipes import Recipe
 from ..runs.folder import CHECKPOINT, METRICS, MODEL, RECIPE
 from .distributed import (

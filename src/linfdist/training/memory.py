@@ -8,13 +8,14 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from .. import data, machine, recipes
+from .. import data, recipes
 from ..data import Dataset, Info
 from ..data.folder import measure
 from ..data.samples import as_labels, as_samples, check_range, names_in, read
 from ..eps import Eps, as_text, parse_eps
 from ..errors import described
 from ..models import PixelNet
+from ..ops import machine
 from ..recipes import Recipe
 from .distributed import Workers
 from .objective import keys_of_networks

@@ -14,9 +14,9 @@ from typing import Any, TypeGuard
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from ..errors import console
 from ..files import append, excerpt, load_tensors, save_tensors, write_atomically
 from ..runs.folder import read_metrics
-from ..text import console
 from .trainer import Sums, Trainer, no_sums
 
 

@@ -1,0 +1,174 @@
+"""Who is compared: every method of `linfdist.baselines`, and the paper's own networks; and how long they train."""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+
+from ... import baselines
+from ...baselines import TRAINING_METHODS, Plan, TrainingMethod
+from ...data import Dataset, Info
+from ...errors import closest
+from ...models import PixelNet
+from ...recipes import Recipe
+from ...training import Trainer
+from .rules import AUGMENTATION, SHARED
+
+AfterEpoch = Callable[[float, float], object]  # is told how many epochs are done, and the training accuracy (percent)
+SHARE = 0.01  # of the budget: probes are doubled until one takes that long
+REHEARSAL = 1 / 24  # in place of SHARE where no trial follows: a step may get slower while a network learns
+FIRST_STEPS = 4
+CAREFUL = 0.95  # plans fill so much of their time: an epoch may take longer than its probe
+_NETWORK = ("size", "width")  # what a setting may say of the network
+
+
+def silent(epoch: float, accuracy: float) -> None:
+    """Tell nobody."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task to learn: images, their description, and the recipe whose ε and augmentation all contenders use."""
+
+    dataset: Dataset
+    info: Info
+    recipe: Recipe
+    seed: int
+
+
+class Contender(ABC):
+    """A contender: it trains a network for a given number of epochs, and names the methods that certify it.
+
+    name: on the command line; title, source: in tables; certified_by: the methods of `certify`, of which the best one
+    for each image counts; settings: those that it tries, only the first one if there is one trial; takes: the keys of
+    the recipe that its trainings depend on, None if they depend on all.
+    """
+
+    name: str
+    title: str
+    source: str
+    certified_by: Sequence[str]
+    settings: Sequence[Mapping[str, Any]]
+    takes: frozenset[str] | None = SHARED
+
+    @abstractmethod
+    def steps_per_epoch(self, task: Task, setting: Mapping[str, Any]) -> int:
+        """How many updates an epoch has."""
+
+    @abstractmethod
+    def train(
+        self, task: Task, setting: Mapping[str, Any], epochs: float, after_epoch: AfterEpoch = silent
+    ) -> PixelNet:
+        """Train a fresh network, with its whole schedule scaled to `epochs`; return it in eval mode, on the CPU.
+
+        Raises `Diverged` if the loss is no longer finite.
+        """
+
+
+class MethodContender(Contender):
+    """A method of `linfdist.baselines`. A setting holds arguments of the method, its network and its plan."""
+
+    def __init__(self, method: type[TrainingMethod]) -> None:
+        self.method, self.name, self.title, self.source = method, method.name, method.title, method.source
+        self.certified_by, self.settings = method.certified_by, method.settings
+
+    def steps_per_epoch(self, task: Task, setting: Mapping[str, Any]) -> int:
+        return len(task.dataset) // self._parts(task, setting, 1.0)[1].batch_size
+
+    def train(
+        self, task: Task, setting: Mapping[str, Any], epochs: float, after_epoch: AfterEpoch = silent
+    ) -> PixelNet:
+        method, plan = self._parts(task, setting, epochs)
+        info, size = task.info, {key: setting[key] for key in _NETWORK if key in setting}
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(task.seed)
+            network = method.network(info.shape, info.num_classes, info.mean, info.std, **size)
+        return baselines.train(
+            network, task.dataset.images, task.dataset.labels, method, plan,
+            lambda epoch: after_epoch(epoch.epoch, epoch.accuracy),
+        )  # fmt: skip
+
+    def _parts(self, task: Task, setting: Mapping[str, Any], epochs: float) -> tuple[TrainingMethod, Plan]:
+        planned = {"reach", *(field.name for field in fields(Plan))}
+        own = {key: value for key, value in setting.items() if key not in planned and key not in _NETWORK}
+        changes = {key: value for key, value in setting.items() if key in planned}
+        method, recipe = self.method(**own), task.recipe
+        eps = float(recipe.fraction("eps"))
+        augmentation = {key: getattr(recipe, key) for key in AUGMENTATION}
+        return method, method.plan(eps, epochs, seed=task.seed, **augmentation, **changes)
+
+
+class RecipeContender(Contender):
+    """Networks of this package: the quick recipe of the data set. A setting has other values of the recipe's keys."""
+
+    name = "dist"
+    title = "ℓ∞-dist Net"
+    source = "Zhang et al., 2021; loss: Zhang et al., 2022"
+    certified_by = ("box",)
+    takes = None
+    settings: Sequence[Mapping[str, Any]] = ({"lr": 0.03}, {"lr": 0.02}, {"lr": 0.05})
+
+    def steps_per_epoch(self, task: Task, setting: Mapping[str, Any]) -> int:
+        return len(task.dataset) // task.recipe.override(setting).batch_size
+
+    def train(
+        self, task: Task, setting: Mapping[str, Any], epochs: float, after_epoch: AfterEpoch = silent
+    ) -> PixelNet:
+        recipe = task.recipe.override({**setting, "epochs": epochs, "seed": task.seed})
+        trainer = Trainer(recipe, task.dataset, task.info)
+        return trainer.run(lambda progress: after_epoch(progress.epoch, progress.train_accuracy))
+
+
+def contenders() -> dict[str, Contender]:
+    """Return all contenders by name, ours first, except methods that make only statistical claims."""
+    methods = [method for method in TRAINING_METHODS.values() if method.certified_by]
+    everyone: list[Contender] = [RecipeContender(), *(MethodContender(method) for method in methods)]
+    return {each.name: each for each in everyone}
+
+
+def chosen(names: Sequence[str], trials: int) -> list[Contender]:
+    """Return the named contenders, or all, in the usual order; ValueError if one has fewer settings than trials."""
+    everyone = contenders()
+    for name in names:
+        if name in TRAINING_METHODS and name not in everyone:
+            raise ValueError(
+                f"methods: {name!r} makes statistical claims and proves nothing, so it is not compared: "
+                "see linfdist.baselines.smoothed"
+            )
+        if name not in everyone:
+            raise ValueError(
+                f"methods: there is no {name!r}{closest(name, everyone)}; the methods are {', '.join(everyone)}"
+            )
+    wanted = [each for name, each in everyone.items() if not names or name in names]
+    for each in wanted:
+        if trials > len(each.settings):
+            raise ValueError(
+                f"trials = {trials}: must be at most {len(each.settings)}, for {each.name} has so many settings to try"
+            )
+    return wanted
+
+
+def seconds_per_epoch(contender: Contender, task: Task, setting: Mapping[str, Any], long: float) -> float:
+    """Time short trainings, of 4, 8, 16, ... steps: each goes through the whole schedule, as the real one will.
+
+    long: the seconds that the last of them takes at least, unless that is a whole epoch. The difference between the
+    last two times leaves out what every training costs once, however short it is.
+    """
+    per_epoch = contender.steps_per_epoch(task, setting)
+    steps, before = FIRST_STEPS, None
+    while True:
+        start = time.perf_counter()
+        contender.train(task, setting, steps / per_epoch)
+        took = time.perf_counter() - start
+        if before is not None and (took >= long or steps >= per_epoch):
+            gained = (took - before) / (steps / 2)
+            return per_epoch * max(gained, took / steps / 2)  # a hiccup of the machine must not promise too much
+        steps, before = 2 * steps, took
+
+
+def epochs_within(seconds: float, epoch: float, steps_per_epoch: int) -> float:
+    """How many epochs to plan, in whole steps; at least one step."""
+    return max(1, int(CAREFUL * seconds / epoch * steps_per_epoch)) / steps_per_epoch
