@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.autograd import Function
 
+from ..ops.backends import is_plain
 from ..ops.cached_lists import FEW_ROWS, CachedLists, make_lists
 from ..ops.dist import dist, dist_box, dist_box_conv2d, dist_conv2d
 from ..ops.geometry import IntOrPair, make_geometry, output_size
-from ..ops.operators import is_plain
 from .base import (
     Box,
     LipschitzModule,

@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.autograd import Function
 
 from . import operators
+from .backends import as_images
 from .geometry import Geometry, Ints
-from .operators import as_images
 
 
 def _like(x: Tensor, y: Tensor) -> Tensor:
@@ -18,7 +18,7 @@ def _like(x: Tensor, y: Tensor) -> Tensor:
 
 
 class PlainDist(Function):
-    """Any p, where autograd alone is at work (`operators.is_plain`): x and w may be images, or (B, I) and (O, I).
+    """Any p, where autograd alone is at work (`backends.is_plain`): x and w may be images, or (B, I) and (O, I).
 
     The functions below do the same for `torch.func` and compilers, and take ten times as long around a small kernel.
     """

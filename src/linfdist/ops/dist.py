@@ -14,6 +14,7 @@ from torch.autograd import forward_ad
 
 from . import operators
 from .autograd import BoxDist, InfDist, PDist, PlainBoxDist, PlainDist
+from .backends import as_images, is_plain, pick_backend
 from .geometry import POINT, Geometry, IntOrPair, check_fit, make_geometry
 
 
@@ -39,7 +40,7 @@ def dist(x: Tensor, w: Tensor, p: float | Tensor = math.inf) -> Tensor:
     x, w = _same_precision(x=x, w=w)
     if x.dim() < 1 or w.dim() != 2 or x.shape[-1] != w.shape[1]:
         raise ValueError(f"need x (..., I) and w (O, I), got {tuple(x.shape)} and {tuple(w.shape)}")
-    if x.dim() == 2 and operators.is_plain(x, w):
+    if x.dim() == 2 and is_plain(x, w):
         return _plain_dist(x, w, p, POINT)
     return _dist(_rows_of(x), w[:, :, None, None], p, POINT).reshape(*x.shape[:-1], w.shape[0])
 
@@ -65,7 +66,7 @@ def dist_conv2d(
     geometry = make_geometry(stride, padding, dilation, groups)
     images = x if x.dim() == 4 else x[None]
     check_fit(images, w, geometry)
-    y = (_plain_dist if operators.is_plain(images, w) else _dist)(images, w, p, geometry)
+    y = (_plain_dist if is_plain(images, w) else _dist)(images, w, p, geometry)
     return y if x.dim() == 4 else y[0]
 
 
@@ -93,7 +94,7 @@ def dist_box(lower: Tensor, upper: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
             f"got {tuple(lower.shape)}, {tuple(upper.shape)} and {tuple(w.shape)}"
         )
     _check_order(lower, upper)
-    if lower.dim() == 2 and operators.is_plain(lower, upper, w):
+    if lower.dim() == 2 and is_plain(lower, upper, w):
         return _plain_dist_box(lower, upper, w, POINT)
     bounds = _dist_box(_rows_of(lower), _rows_of(upper), w[:, :, None, None], POINT)
     shape = (*lower.shape[:-1], w.shape[0])
@@ -125,7 +126,7 @@ def dist_box_conv2d(
     low, high = (lower[None], upper[None]) if single else (lower, upper)
     check_fit(low, w, geometry)
     _check_order(lower, upper)
-    bounds = _plain_dist_box if operators.is_plain(low, high, w) else _dist_box
+    bounds = _plain_dist_box if is_plain(low, high, w) else _dist_box
     nearest, farthest = bounds(low, high, w, geometry)
     return (nearest[0], farthest[0]) if single else (nearest, farthest)
 
@@ -150,9 +151,9 @@ def _plain_dist(x: Tensor, w: Tensor, p: float | Tensor, geometry: Geometry) -> 
     _check_power(p)
     if torch.is_grad_enabled() and (x.requires_grad or w.requires_grad):
         return PlainDist.apply(x, w, float(p), geometry)
-    images, filters, power = operators.as_images(x), operators.as_images(w), float(p)
+    images, filters, power = as_images(x), as_images(w), float(p)
     if power == math.inf:
-        y: Tensor = operators.inf_dist(images, filters, geometry)
+        y = pick_backend(images, filters).inf_dist(images.contiguous(), filters.contiguous(), geometry)
     else:
         y = operators.p_dist(images, filters, power, geometry)
     return y if x.dim() == 4 else y.view(y.shape[:2])
@@ -168,8 +169,8 @@ def _dist_box(lower: Tensor, upper: Tensor, w: Tensor, geometry: Geometry) -> tu
 def _plain_dist_box(lower: Tensor, upper: Tensor, w: Tensor, geometry: Geometry) -> tuple[Tensor, Tensor]:
     if torch.is_grad_enabled() and (lower.requires_grad or upper.requires_grad or w.requires_grad):
         return PlainBoxDist.apply(lower, upper, w, geometry)
-    tensors = (operators.as_images(tensor) for tensor in (lower, upper, w))
-    near, far = operators.box_dist(*tensors, geometry)
+    low, high, filters = (as_images(tensor).contiguous() for tensor in (lower, upper, w))
+    near, far = pick_backend(low, filters).box_dist(low, high, filters, geometry)
     return (near, far) if lower.dim() == 4 else (near.view(near.shape[:2]), far.view(far.shape[:2]))
 
 

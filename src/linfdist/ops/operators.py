@@ -17,31 +17,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.autograd import Function, forward_ad
+from torch import Tensor
+from torch.autograd import Function
 
-from .backends import Backend, native_for, pick_backend
+from .backends import Backend, is_plain, native_for, pick_backend
 from .geometry import Geometry, Ints, output_size
 
 GEOMETRY = "int[] stride, int[] padding, int[] dilation, int groups"
 _PLACES: dict[str, int] = {}  # by operator: how many arguments come before the geometry
-
-
-def is_plain(*tensors: Tensor) -> bool:
-    """Return whether these are CPU tensors that nothing traces, transforms or intercepts."""
-    return (
-        not torch.compiler.is_compiling()
-        and not torch._C._are_functorch_transforms_active()
-        and not torch._C._len_torch_dispatch_stack()
-        and torch._C._get_tracing_state() is None
-        and forward_ad._current_level < 0
-        and all(type(tensor) in (Tensor, nn.Parameter) and tensor.is_cpu for tensor in tensors)
-    )
-
-
-def as_images(x: Tensor) -> Tensor:
-    """(B, I) -> (B, I, 1, 1); images stay."""
-    return x if x.dim() == 4 else x.view(*x.shape, 1, 1) if x.is_contiguous() else x[:, :, None, None]
 
 
 def with_geometry(function: Callable[..., Any], place: int) -> Callable[..., Any]:

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..geometry import Geometry, Ints
 from . import native, reference, triton
@@ -128,6 +128,26 @@ def backends() -> list[BackendStatus]:
         reasons = tuple(backend.unavailable())
         found.append(BackendStatus(name, not reasons, reasons, "" if reasons else backend.detail()))
     return found
+
+
+def is_plain(*tensors: Tensor) -> bool:
+    """Return whether these are CPU tensors that nothing traces, transforms or intercepts.
+
+    Then a backend computes the same without an operator around it, which takes ten times as long as a small kernel.
+    """
+    return (
+        not torch.compiler.is_compiling()
+        and not torch._C._are_functorch_transforms_active()
+        and not torch._C._len_torch_dispatch_stack()
+        and torch._C._get_tracing_state() is None
+        and torch.autograd.forward_ad._current_level < 0
+        and all(type(tensor) in (Tensor, nn.Parameter) and tensor.is_cpu for tensor in tensors)
+    )
+
+
+def as_images(x: Tensor) -> Tensor:
+    """(B, I) -> (B, I, 1, 1); images stay."""
+    return x if x.dim() == 4 else x.view(*x.shape, 1, 1) if x.is_contiguous() else x[:, :, None, None]
 
 
 def pick_backend(x: Tensor, w: Tensor) -> Backend:
