@@ -1,10 +1,10 @@
 """Try for a while to break what the package promises, and count: `python -m tools.soak --minutes 60 --seed 0`.
 
-Four parts share the time. Certificates: random networks and images are certified, then attacked within what was proved
-(`tools.soak_certificates`, and `tools.soak_estimator` for tables of numbers). Crashes: train, evaluate, data fetch,
-report and export are killed at random moments and done again (`tools.soak_crashes`). Files: files of every kind are
-changed at every depth, and must be read or refused (`tools.soak_files`). Memory: a thousand calls of `certify` must not
-make the process grow.
+Four parts share the time. Certificates: random networks and images (`tools.soak_cases`) are certified, then attacked
+within what was proved (`tools.soak_certificates`, and `tools.soak_estimator` for tables of numbers). Crashes: train,
+evaluate, data fetch, report and export are killed at random moments and done again (`tools.soak_crashes`). Files: files
+of every kind are changed at every depth, and must be read or refused (`tools.soak_files`). Memory: a thousand calls of
+`certify` must not make the process grow.
 
 It stops by itself, prints all counts as a table, and exits with 1 if anything failed. soak.json has the counts; while
 certificates are attacked, those so far.
@@ -33,7 +33,8 @@ import torch
 
 import linfdist as ld
 
-from .soak_certificates import KINDS, Case, make_case, run_case, save_failure
+from .soak_cases import KINDS, Case, make_case
+from .soak_certificates import run_case, save_failure
 from .soak_estimator import run_estimator
 from .soak_files import kinds as files_of_all_kinds
 from .soak_files import try_files

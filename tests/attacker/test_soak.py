@@ -19,6 +19,7 @@ from linfdist.sklearn import LinfDistClassifier
 from tools import soak_certificates as certificates
 from tools import soak_estimator as estimator
 from tools import soak_files as changed
+from tools.soak_cases import make_case
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks and kills")
@@ -63,7 +64,7 @@ def test_a_wrong_certificate_is_noticed_and_kept(monkeypatch, tmp_path):
 
     monkeypatch.setattr(ld, "certify", boastful)
     for seed in range(60):
-        case = certificates.make_case(seed)
+        case = make_case(seed)
         found = certificates.run_case(case)
         if found.broken:
             break
@@ -114,7 +115,7 @@ def test_a_wrong_radius_of_a_graph_is_noticed(monkeypatch):
         return ld.Certificate(proof.prediction, (proof.radius * 3).clamp(max=1), proof.certified)
 
     monkeypatch.setattr(certificates, "_stated", boastful)
-    cases = (certificates.make_case(seed) for seed in range(1, 400))
+    cases = (make_case(seed) for seed in range(1, 400))
     assert any(certificates.run_case(case).broken for case in cases if case.about["kind"] == "ONNX")
 
 
