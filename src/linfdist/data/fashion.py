@@ -6,30 +6,11 @@ from . import mnist
 from .builtin import Builtin, Content, Info, Source, Unavailable
 from .sources import apt_tree
 
-CLASSES = (
-    "T-shirt/top",
-    "Trouser",
-    "Pullover",
-    "Dress",
-    "Coat",
-    "Sandal",
-    "Shirt",
-    "Sneaker",
-    "Bag",
-    "Ankle boot",
-)
+CLASSES = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
 
 _PACKAGE = "dataset-fashion-mnist"
 _INSTALLED = "usr/share/datasets/fashion-mnist"
 _MIRROR = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"
-
-
-def _from_installed(work: Path) -> Content:
-    return _below(Path("/"), "the package is not installed")
-
-
-def _from_package(work: Path) -> Content:
-    return _below(apt_tree(_PACKAGE, work), "the package holds no data")
 
 
 def _below(root: Path, otherwise: str) -> Content:
@@ -53,8 +34,10 @@ FASHION = Builtin(
     ),
     local=lambda root: mnist.local("fashion", ("fashion", "FashionMNIST/raw"), root, CLASSES),
     sources=(
-        Source(f"installed Debian package {_PACKAGE}", _from_installed),
-        Source(f"Debian package {_PACKAGE}", _from_package),
+        Source(f"installed Debian package {_PACKAGE}", lambda work: _below(Path("/"), "the package is not installed")),
+        Source(
+            f"Debian package {_PACKAGE}", lambda work: _below(apt_tree(_PACKAGE, work), "the package holds no data")
+        ),
         Source("public mirror", lambda work: mnist.mirror("fashion", _MIRROR, work, CLASSES)),
     ),
     by_hand=mnist.BY_HAND,

@@ -12,7 +12,6 @@ from torch import Tensor
 import linfdist
 
 from ...errors import LinfdistError
-from ..geometry import Geometry, Ints
 
 name = "native"
 
@@ -119,48 +118,24 @@ def _operator(name: str) -> Callable[..., Any]:
     return getattr(torch.ops.linfdist_native, name).default
 
 
-def inf_dist(x: Tensor, w: Tensor, geometry: Geometry) -> Any:
-    return _operator("inf_dist")(x, w, *geometry)
+def _function(name: str, geometry: int | None = None) -> Callable[..., Any]:
+    """Wrap the operator of that name, which is looked up at the first call.
+
+    geometry: which argument is a `Geometry`, if one is: the operator takes its four parts instead.
+    """
+    if geometry is None:
+        return lambda *args: _operator(name)(*args)
+    return lambda *args: _operator(name)(*args[:geometry], *args[geometry], *args[geometry + 1 :])
 
 
-def inf_dist_argmax(x: Tensor, w: Tensor, geometry: Geometry) -> Any:
-    return _operator("inf_dist_argmax")(x, w, *geometry)
-
-
-def inf_dist_backward(
-    grad: Tensor, y: Tensor, where: Tensor, x_shape: Ints, w_shape: Ints, geometry: Geometry, need_x: bool, need_w: bool
-) -> Any:
-    return _operator("inf_dist_backward")(grad, y, where, x_shape, w_shape, *geometry, need_x, need_w)
-
-
-def p_dist(x: Tensor, w: Tensor, p: float, geometry: Geometry) -> Any:
-    return _operator("p_dist")(x, w, p, *geometry)
-
-
-def p_dist_backward(
-    grad: Tensor, x: Tensor, w: Tensor, y: Tensor, p: float, geometry: Geometry, need_x: bool, need_w: bool
-) -> Any:
-    return _operator("p_dist_backward")(grad, x, w, y, p, *geometry, need_x, need_w)
-
-
-def box_dist(lower: Tensor, upper: Tensor, w: Tensor, geometry: Geometry) -> Any:
-    return _operator("box_dist")(lower, upper, w, *geometry)
-
-
-def box_dist_argmax(lower: Tensor, upper: Tensor, w: Tensor, geometry: Geometry) -> Any:
-    return _operator("box_dist_argmax")(lower, upper, w, *geometry)
-
-
-def box_dist_backward(*args: Any) -> Any:
-    *tensors, geometry, need_lower, need_upper, need_w = args
-    return _operator("box_dist_backward")(*tensors, *geometry, need_lower, need_upper, need_w)
-
-
-def _function(name: str) -> Callable[..., Any]:
-    """Wrap the operator of that name, which is looked up at the first call."""
-    return lambda *args: _operator(name)(*args)
-
-
+inf_dist = _function("inf_dist", 2)
+inf_dist_argmax = _function("inf_dist_argmax", 2)
+inf_dist_backward = _function("inf_dist_backward", 5)
+p_dist = _function("p_dist", 3)
+p_dist_backward = _function("p_dist_backward", 5)
+box_dist = _function("box_dist", 3)
+box_dist_argmax = _function("box_dist_argmax", 3)
+box_dist_backward = _function("box_dist_backward", 8)
 adam_ = _function("adam_")
 exact_dense = _function("exact_dense")
 exact_sided = _function("exact_sided")
