@@ -361,6 +361,17 @@ def test_the_version_is_the_same_everywhere():
     assert newest[0] == PROJECT["version"]
 
 
+def test_workflows_and_the_makefile_name_what_there_is():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    workflows = [file.read_text(encoding="utf-8") for file in (ROOT / ".github" / "workflows").glob("*.yml")]
+    made = {name for text in workflows for names in re.findall(r"\bmake ([a-z -]+)", text) for name in names.split()}
+    assert {"test", "test-all", "test-lowest", "docs"} <= made <= targets, made - targets
+    named = set(re.findall(r"\btests/[\w./]+", makefile))
+    assert named, makefile
+    assert not [name for name in named if not (ROOT / name).exists() and not (ROOT / f"{name}.py").exists()]
+
+
 def test_the_badges_are_true():
     badges = re.findall(r"!\[([^]]*)\]\(https://img\.shields\.io/badge/", (ROOT / "README.md").read_text())
     asked = [f"Python{PROJECT['requires-python']}", PROJECT["dependencies"][0]]

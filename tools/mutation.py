@@ -43,7 +43,7 @@ CORE = {  # what certificates rest on, and the quick tests of each file
     "bounds/linear.py": "baselines/test_linear.py",
     "bounds/windows.py": "baselines/test_linear.py",
     "bounds/zonotope.py": "baselines/test_zonotope.py",
-    "bounds/head.py": "certificates/test_head_bounds.py",
+    "bounds/head.py": "certificates/test_head_bounds.py training/test_losses.py",
     "bounds/tanh.py": "certificates/test_head_bounds.py",
     "bounds/margin_reach.py": "certificates/test_margin.py",
     "certificates/margins.py": "baselines/test_linear.py baselines/test_zonotope.py",

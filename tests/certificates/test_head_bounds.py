@@ -241,3 +241,17 @@ def test_features_without_bounds_prove_nothing(value):
     proved = differences(head, box, torch.tensor([0, 0]))
     assert (proved[0, 1:] == -math.inf).all()
     assert proved[1, 1:].isfinite().all()
+
+
+def test_what_rounding_may_do_is_counted():
+    """A tanh at its flat end that errs by all that is allowed, and the size of logits that are their biases alone."""
+    head = make_head(0, gain=100.0)
+    box, best, bounds = wide(make_box(6, 7, 0.0)), torch.randint(CLASSES, (6,)), head_bounds(head)
+    exact = (box.lower @ bounds.w1.T + bounds.b1).tanh()
+    hidden, allowed = bounds.hidden(box), TANH_EPS * torch.finfo(torch.float32).eps
+    assert (exact.abs() == 1).any()
+    assert (hidden.low <= exact - allowed).all()
+    assert (hidden.high >= exact + allowed).all()
+    with torch.no_grad():
+        head.output.weight.zero_()
+    assert (head_bounds(head).margins(box, best).size >= head(box.lower.float()).double().abs().amax(1)).all()
