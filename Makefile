@@ -74,13 +74,13 @@ test-gpu: .venv-gpu/.package  ## the tests that need a GPU, and its speed; every
 	.venv-gpu/bin/python -m tools.on_gpu --out $(GPU_REPORT)
 
 # The lower bounds of pyproject.toml in an environment of their own, where the package is installed, not linked.
-LOWEST_TESTS ?= tests/certificates tests/cli tests/exact tests/experiments/test_bench.py tests/export tests/models tests/nn tests/ops tests/recipes tests/report tests/runs tests/sklearn
+LOWEST_TESTS ?= tests/certificates tests/cli tests/exact tests/experiments/test_bench.py tests/experiments/tables/test_tune.py tests/export tests/models tests/nn tests/ops tests/recipes tests/report tests/runs tests/sklearn
 lowest_pip := .venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check
 .venv-lowest/.package: pyproject.toml constraints.txt constraints-lowest.txt $(native_sources) $(shell find src -name '*.*')
 	$(PYTHON) -m venv .venv-lowest
 	$(lowest_pip) -c constraints.txt scikit-build-core cmake ninja hypothesis pytest pytest-timeout
 	$(lowest_pip) -c constraints-lowest.txt torch numpy
-	$(lowest_pip) -c constraints-lowest.txt --no-build-isolation '.[milp,onnx,report,sklearn]'
+	$(lowest_pip) -c constraints-lowest.txt --no-build-isolation '.[milp,onnx,report,sklearn,tune]'
 	@touch $@
 
 test-lowest: .venv-lowest/.package  ## the tests of the core with the oldest versions that pyproject.toml allows (10 min)

@@ -1,13 +1,25 @@
-"""What `linfdist compare` has measured: tables for docs/compare.md and results/compare.md, and pictures."""
+"""What `linfdist compare` and `tune` have measured: tables for docs/compare.md and results/compare.md, and pictures."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from linfdist.experiments.tables.layout import Panel, accuracy_table, cost_table, panels, stated, title
-from linfdist.experiments.tables.rows import CompareRow
-from linfdist.report.charts import compared_chart
+from linfdist import recipes
+from linfdist.report.charts import compared_chart, fronts_chart
+from linfdist.experiments.tables.layout import (
+    Panel,
+    accuracy_table,
+    cost_table,
+    front_table,
+    panels,
+    searched_how,
+    searches,
+    stated,
+    title,
+)
+from linfdist.experiments.tables.rows import CompareRow, TuneRow
+from linfdist.experiments.tables.tune import searched
 
-from .markdown import as_markdown, fill
+from .markdown import as_markdown, fill, markdown
 from .peers import PeerRow
 from .peers import tables as ctrain_tables
 
@@ -37,8 +49,13 @@ ours on MNIST and in 75 s on Fashion-MNIST, IBP and DiffAI on CIFAR-10.
 """
 
 
-def page(root: Path, peers: Sequence[CompareRow], outside: Sequence[PeerRow] = ()) -> str:
-    """Write the page on other methods with its tables of measured rows; outside: networks that CTRAIN has trained."""
+def page(
+    root: Path, peers: Sequence[CompareRow], outside: Sequence[PeerRow] = (), trials: Sequence[TuneRow] = ()
+) -> str:
+    """Write the page on other methods with its tables of measured rows.
+
+    outside: networks that CTRAIN has trained; trials: those of `linfdist tune`.
+    """
     parts = []
     if _several(peers):
         light = "![Certified accuracy against training time](images/compare.png)"
@@ -46,8 +63,31 @@ def page(root: Path, peers: Sequence[CompareRow], outside: Sequence[PeerRow] = (
     for _, rows in panels(peers):
         parts += [f"**{title(rows)}.** {stated(rows)}", as_markdown(accuracy_table(rows))]
     text = (root / "docs" / "compare.md").read_text(encoding="utf-8")
-    blocks = {"compare": "\n\n".join(parts), "ctrain": ctrain_tables(outside, peers)}
+    blocks = {
+        "compare": "\n\n".join(parts),
+        "fronts": _fronts(trials),
+        "searched": _searched() if trials else "",
+        "ctrain": ctrain_tables(outside, peers),
+    }
     return fill(text, blocks, "docs/compare.md")
+
+
+def _fronts(trials: Sequence[TuneRow]) -> str:
+    """Write the picture and the fronts of every search; nothing if there is none."""
+    picture = "![Certified against clean accuracy](images/fronts.png)\n\n[The same on dark](images/fronts-dark.png)."
+    parts = [f"{picture} Lines: fronts; faint points: all other trials."]
+    for which, rows in searches(trials):
+        parts += [f"**{which}.** {searched_how(rows)}", as_markdown(front_table(rows))]
+    return "\n\n".join(parts) if trials else ""
+
+
+def _searched() -> str:
+    """Write the table of what `linfdist tune` searches, of the methods that it takes by default."""
+    recipe, lines = recipes.load("mnist-quick"), []
+    for each in searched([], recipe):
+        spans = [f"`{key}` {span.low:.4g} to {span.high:.4g}" for key, span in each.space(recipe).items()]
+        lines.append([each.title, "; ".join(spans)])
+    return markdown(["method", "searched"], lines, 2)
 
 
 def costs(peers: Sequence[CompareRow]) -> str:
@@ -58,13 +98,14 @@ def costs(peers: Sequence[CompareRow]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def pictures(peers: Sequence[CompareRow]) -> dict[str, bytes]:
-    """Draw the picture, by the names of its two files; none where nothing is side by side."""
-    several = _several(peers)
-    if not several:
-        return {}
-    drawn = compared_chart(several)
-    return {"compare": drawn.light, "compare-dark": drawn.dark}
+def pictures(peers: Sequence[CompareRow], trials: Sequence[TuneRow] = ()) -> dict[str, bytes]:
+    """Draw the pictures, by the names of their files; none where nothing is side by side."""
+    several, drawn = _several(peers), {}
+    if several:
+        drawn["compare"] = compared_chart(several)
+    if trials:
+        drawn["fronts"] = fronts_chart(searches(trials))
+    return {f"{name}{end}": png for name, c in drawn.items() for end, png in (("", c.light), ("-dark", c.dark))}
 
 
 def _several(peers: Sequence[CompareRow]) -> list[Panel]:

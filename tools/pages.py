@@ -3,7 +3,7 @@
 Writes docs/results.md, results/ablations.md, results/study.md, results/compare.md, the pictures, and what README.md,
 docs/engine.md, docs/compare.md and docs/api/*.md have between `<!-- begin: NAME -->` and `<!-- end: NAME -->`.
 Reads results/table*.jsonl (rows of `linfdist reproduce`), results/compare.jsonl (rows of `linfdist compare`),
-results/peers.jsonl (networks that CTRAIN has trained),
+results/fronts.jsonl (rows of `linfdist tune`), results/peers.jsonl (networks that CTRAIN has trained),
 results/study.jsonl, results/curves/, results/times/, results/undefended/, the zoo's cards, and
 benchmarks/results/latest.json (from `make bench`). Comments on a section of the results are in results/notes/, and are
 copied below it. A section without numbers is left out.
@@ -22,7 +22,14 @@ from linfdist.eps import down, nearest, up, written
 from linfdist.experiments.bench import Report
 from linfdist.experiments.tables.layout import PEERS, paper_table
 from linfdist.experiments.tables.plan import SCALES, numbers, plan
-from linfdist.experiments.tables.rows import CompareRow, TableRow, read_compare_rows, read_table_rows
+from linfdist.experiments.tables.rows import (
+    CompareRow,
+    TableRow,
+    TuneRow,
+    read_compare_rows,
+    read_table_rows,
+    read_tune_rows,
+)
 from linfdist.files import write_atomically
 from linfdist.models import zoo
 from linfdist.models.zoo import FILES
@@ -38,7 +45,19 @@ from .pictures import draw
 from .speed import markdown as speed_table
 from .study import Experiment
 
-PICTURES = ("radius", "radius-dark", "training", "time", "ablation", "depth", "speed", "compare", "compare-dark")
+PICTURES = (
+    "radius",
+    "radius-dark",
+    "training",
+    "time",
+    "ablation",
+    "depth",
+    "speed",
+    "compare",
+    "compare-dark",
+    "fronts",
+    "fronts-dark",
+)
 ABLATIONS = (3, 7)  # tables of the paper that have a file of their own, in results/
 NEWS = "cifar10-8_255"  # the network that the page is proud of
 _INTRODUCTION = """# Results
@@ -77,6 +96,7 @@ class Results:
     undefended: dict[str, dict[str, Any]]
     rows: list[TableRow]
     peers: list[CompareRow]
+    trials: list[TuneRow]
     ctrain: list[outside.PeerRow]
     experiments: list[Experiment]
     notes: dict[str, str]
@@ -103,6 +123,7 @@ def read(folder: Path, zoo_folder: Path | None = None) -> Results:
         undefended=_by_name(folder / undefended.FOLDER.name),
         rows=rows,
         peers=read_compare_rows(folder / "compare.jsonl"),
+        trials=read_tune_rows(folder / "fronts.jsonl"),
         ctrain=outside.read(folder / outside.FILE.name),
         experiments=study.read(folder / study.FILE.name),
         notes={path.stem: path.read_text(encoding="utf-8").strip() for path in folder.glob("notes/*.md")},
@@ -313,11 +334,11 @@ def write(root: Path, zoo_folder: Path | None = None) -> None:
     """Write all pages. Pictures without numbers are removed."""
     results = read(root / "results", zoo_folder)
     filled, engine_page = readme(root, results), engine(root)
-    peers_page = compared.page(root, results.peers, results.ctrain)
+    peers_page = compared.page(root, results.peers, results.ctrain, results.trials)
     pictures = draw(
         results.cards, results.curves, results.rows, measured(root), results.times, results.undefended
     )  # fmt: skip
-    pictures |= compared.pictures(results.peers)
+    pictures |= compared.pictures(results.peers, results.trials)
     images = root / "docs" / "images"
     images.mkdir(parents=True, exist_ok=True)
     for name in PICTURES:

@@ -21,7 +21,9 @@ from ..ops.processes import ROOT
 
 BEGIN, END = "<!-- begin: results -->", "<!-- end: results -->"
 SPEED = "<!-- begin: speed -->\n<!-- end: speed -->"
-COMPARE = "<!-- begin: compare -->\n<!-- end: compare -->\n<!-- begin: ctrain -->\n<!-- end: ctrain -->"
+COMPARE = "\n".join(
+    f"<!-- begin: {name} -->\n<!-- end: {name} -->" for name in ("compare", "fronts", "searched", "ctrain")
+)
 README = f"# x\n{BEGIN}\nold\n{END}\nrest\n"
 
 
@@ -194,7 +196,7 @@ def test_the_committed_pages_are_those_of_the_committed_rows():
     assert (ROOT / "README.md").read_text(encoding="utf-8") == readme(ROOT, results)
     assert (ROOT / "docs" / "engine.md").read_text(encoding="utf-8") == engine(ROOT)
     assert (ROOT / "docs" / "compare.md").read_text(encoding="utf-8") == compared.page(
-        ROOT, results.peers, results.ctrain
+        ROOT, results.peers, results.ctrain, results.trials
     )
     assert (ROOT / "results" / "compare.md").read_text(encoding="utf-8") == compared.costs(results.peers)
     for path, text in api.pages(ROOT).items():

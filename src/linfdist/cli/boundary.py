@@ -21,6 +21,7 @@ _UsageError: Any = typer.BadParameter.__base__  # typer has no public name for i
 _RESUME = {  # what to do after Ctrl-C, by verb, where it is not what the library says
     "evaluate": "what is finished is kept, and the same command without --fresh resumes",
     "compare": "what is finished is kept, and the same command resumes",
+    "tune": "finished trials are kept, and the same command resumes",
     "reproduce": "the same command resumes",
 }
 

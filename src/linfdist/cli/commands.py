@@ -13,7 +13,7 @@ from .boundary import Verb, Verbs, say
 GROUPS = ("data", "recipes", "zoo")  # of verbs
 VERBS = (
     "info", "bench", "train", "evaluate", "certify", "export", "demo", "verify", "report", "reproduce", "compare",
-    "benchmark", *GROUPS,
+    "tune", "benchmark", *GROUPS,
 )  # fmt: skip
 
 

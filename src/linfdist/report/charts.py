@@ -12,6 +12,7 @@ from ..runs.folder import Run
 from ..runs.rows import count
 from . import tables
 from .plots.curves import Entry, certified_accuracy, compared, gain, training
+from .plots.fronts import Point, fronts
 from .plots.style import DARK, LIGHT, Theme, figure_for_file, require_matplotlib, set_title, styled
 
 DPI = 200  # twice that of a screen
@@ -204,14 +205,24 @@ def _margin_vs_method(run: Run, theme: Theme) -> Any:
 
 
 def compared_chart(panels: Sequence[tuple[str, Sequence[Entry]]]) -> Chart:
-    """Draw one panel below another, each with its title and its rows. Needs matplotlib, the extra `report`."""
+    """Draw certified accuracy against time, one panel below another, each with its title and its rows."""
+    return _below_one_another(panels, compared)
+
+
+def fronts_chart(panels: Sequence[tuple[str, Sequence[Point]]]) -> Chart:
+    """Draw clean against certified accuracy in the same way."""
+    return _below_one_another(panels, fronts)
+
+
+def _below_one_another(panels: Sequence[tuple[str, Sequence[Any]]], draw_panel: Drawing) -> Chart:
+    """Draw panels of one kind. Needs matplotlib, the extra `report`."""
     require_matplotlib()
 
     def drawing(theme: Theme) -> Any:
         figure = figure_for_file(7.6, 4.2 * len(panels))
         places = figure.subplots(len(panels), squeeze=False).flat
         for axes, (title, rows) in zip(places, panels, strict=True):
-            compared(rows, title, axes=axes, theme=theme)
+            draw_panel(rows, title, axes=axes, theme=theme)
         return figure
 
     return both(drawing)

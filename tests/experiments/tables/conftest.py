@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from linfdist.experiments.tables.plan import plan
-from linfdist.experiments.tables.rows import CompareRow, TableRow
+from linfdist.experiments.tables.rows import CompareRow, TableRow, TuneRow
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -42,5 +42,19 @@ def make_compare_row() -> Callable[..., CompareRow]:
             "certified": 85.999, "certify_ms": 1.5, "threads": 2, "machine": "an abacus", "date": "2026-11-17",
         }  # fmt: skip
         return CompareRow.model_validate(values | changes)
+
+    return make
+
+
+@pytest.fixture
+def make_tune_row() -> Callable[..., TuneRow]:
+    def make(method: str = "ibp", title: str = "IBP", **changes: object) -> TuneRow:
+        values = {
+            "data": "mnist", "eps": "0.3", "shared": "0123abcd", "recipe": "0123abcd", "method": method, "title": title,
+            "budget": 75.0, "seed": 0, "number": 0, "point": {"lr": 0.001}, "setting": {"lr": 0.001}, "epochs": 3.25,
+            "seconds": 74.1, "clean": 90.0, "pgd20": 80.001, "certified": 70.999, "certified_by": "box", "n": 1000,
+            "threads": 1, "machine": "an abacus", "date": "2026-11-19",
+        }  # fmt: skip
+        return TuneRow.model_validate(values | changes)
 
     return make

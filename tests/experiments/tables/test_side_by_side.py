@@ -2,11 +2,20 @@
 
 import pytest
 
-from linfdist.experiments.tables.layout import accuracy_table, cost_table, panels, paper_table, stated
-from linfdist.experiments.tables.rows import CompareRow, read_compare_rows
 from linfdist.report import plots
-from linfdist.report.charts import compared_chart
+from linfdist.report.charts import compared_chart, fronts_chart
 from linfdist.runs.records import append_records
+from linfdist.experiments.tables.layout import (
+    accuracy_table,
+    cost_table,
+    front_table,
+    panels,
+    paper_table,
+    searched_how,
+    searches,
+    stated,
+)
+from linfdist.experiments.tables.rows import CompareRow, read_compare_rows
 from tools import compared
 
 
@@ -68,7 +77,8 @@ def test_rows_are_strict(make_compare_row, tmp_path):
 
 def test_the_page_and_its_picture(make_compare_row, tmp_path):
     (tmp_path / "docs").mkdir()
-    page = "a\n<!-- begin: compare -->\n{}<!-- end: compare -->\nb\n<!-- begin: ctrain -->\n<!-- end: ctrain -->\n"
+    page = "a\n<!-- begin: compare -->\n{}<!-- end: compare -->\nb\n"
+    page += "".join(f"<!-- begin: {name} -->\n<!-- end: {name} -->\n" for name in ("ctrain", "fronts", "searched"))
     (tmp_path / "docs" / "compare.md").write_text(page.format("old\n"))
     assert compared.page(tmp_path, []) == page.format("")
     assert compared.pictures([]) == {}
@@ -114,3 +124,49 @@ def test_a_picture_joins_the_budgets_of_a_method(make_compare_row):
     ]  # fmt: skip
     courses = [line for line in plots.compared(rows).get_lines() if line.get_linestyle() == "-"]
     assert sorted(list(line.get_xdata()) for line in courses) == [[45.0, 890.1], [890.1]]
+
+
+def test_fronts_on_the_page_and_in_the_picture(make_tune_row, tmp_path):
+    ours = [
+        make_tune_row("dist", "ℓ∞-dist Net", setting={"threshold": "2.5 eps"}, clean=clean, certified=certified)
+        for clean, certified in [(95.0, 80.0), (97.0, 75.0), (94.0, 79.0), (20.0, 1.0)]
+    ]
+    rows = [make_tune_row(setting={"kappa": [1.0, 0.5]}), *ours, make_tune_row(clean=96.0, certified=60.0)]
+    shown = front_table(rows)
+    assert shown.title == "mnist, ε = 0.3, 1,000 held-out images: settings that no other one of the method beats"
+    assert shown.lines == [
+        ["IBP", "lr=0.001", "", "60.00", "96.00", "80.01", "3.2"],
+        ["IBP", "kappa=1→0.5", "", "70.99", "90.00", "80.01", "3.2"],
+        ["ℓ∞-dist Net", "threshold=2.5 eps", "●", "75.00", "97.00", "80.01", "3.2"],
+        ["ℓ∞-dist Net", "threshold=2.5 eps", "●", "80.00", "95.00", "80.01", "3.2"],
+    ]
+    assert searched_how(rows) == (
+        "2 to 4 trials per method, 1.25m of training each; seed 0; an abacus, 1 thread; 2026-11-19."
+    )
+    other = make_tune_row(data="fashion", eps="0.1")
+    assert [few for _, few in searches([*rows, other])] == [rows, [other]]
+    axes = plots.fronts(rows)
+    ibp, _, steps, marks = axes.get_lines()
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["IBP", "ℓ∞-dist Net"]
+    left, bottom = axes.get_xlim()[0], axes.get_ylim()[0]
+    assert (steps.get_xydata().tolist(), steps.get_drawstyle()) == (
+        [[97.0, bottom], [97.0, 75.0], [95.0, 80.0], [left, 80.0]], "steps-post",
+    )  # fmt: skip
+    assert marks.get_xydata().tolist() == [[97.0, 75.0], [95.0, 80.0]]
+    assert steps.get_linewidth() > ibp.get_linewidth()
+    assert 60 < left < 90  # the trial at 20 % is left out
+    assert plots.front(ours) == ours[1::-1]
+    drawn = fronts_chart(searches(rows))
+    assert drawn.light.startswith(b"\x89PNG")
+    assert drawn.light != drawn.dark
+    with pytest.raises(ValueError, match="nothing to draw"):
+        plots.fronts([])
+    (tmp_path / "docs").mkdir()
+    names = ("compare", "fronts", "searched", "ctrain")
+    markers = "".join(f"<!-- begin: {name} -->\n<!-- end: {name} -->\n" for name in names)
+    (tmp_path / "docs" / "compare.md").write_text(markers)
+    text = compared.page(tmp_path, [], [], [*rows, other])
+    assert "](images/fronts-dark.png)" in text
+    assert "**fashion, ε = 0.1, 1,000 held-out images.** 1 trial per method" in text
+    assert "| SABR | `share` 0.1 to 1; `reach` 0.6 to 1.5; `lr` 0.0003 to 0.005 |" in text
+    assert set(compared.pictures([], rows)) == {"fronts", "fronts-dark"}

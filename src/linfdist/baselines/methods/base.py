@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -14,6 +15,23 @@ from ..networks import ReLUNet, sized
 from ..plan import Plan, Stage
 
 Settings = tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class Span:
+    """The numbers from `low` to `high` that `linfdist tune` searches; its first trial takes `first`.
+
+    log: whether equal ratios count as equal steps. form: how a setting holds the number.
+    """
+
+    low: float
+    high: float
+    first: float
+    log: bool = True
+    form: Callable[[float], Any] = float
+
+
+Space = Mapping[str, Span]  # what is searched of a method, by the key of a setting
 
 
 def at_half_width(settings: Settings) -> Settings:
@@ -30,7 +48,8 @@ class TrainingMethod(ABC):
 
     title: its name in tables. source: the work it comes from. certified_by: the methods of `certify` that may certify
     its networks; if there are several, the best one for each image counts. settings: what `linfdist compare` tries, or
-    only the first one if it tries one: arguments of the method, of `plan` and of `network`, by name. adam: settings of
+    only the first one if it tries one: arguments of the method, of `plan` and of `network`, by name. space: what
+    `linfdist tune` searches, the rest as in the first of `settings`; empty if it searches nothing. adam: settings of
     the optimiser that differ from torch's own. kind: the class of the networks that it trains. readout_needs,
     layers_need: the bounds of the readout and of each layer that its loss uses.
     """
@@ -40,6 +59,7 @@ class TrainingMethod(ABC):
     source: ClassVar[str]
     certified_by: ClassVar[tuple[str, ...]] = ("crown",)  # tries intervals and CROWN-IBP first
     settings: ClassVar[Settings] = ({"lr": 1e-3}, {"lr": 2e-3}, {"lr": 5e-4})
+    space: ClassVar[Space] = {}
     adam: ClassVar[Mapping[str, Any]] = {}
     kind: ClassVar[Callable[..., PixelNet]] = ReLUNet
     readout_needs: ClassVar[Handlers[..., Any] | None] = None

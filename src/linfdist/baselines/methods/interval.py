@@ -12,8 +12,11 @@ from ...bounds.training import Bounds
 from ...bounds.zonotope import forward_zonotope
 from ...models import PixelNet
 from ..plan import Stage
-from .base import Settings, TrainingMethod, at_half_width
+from .base import Settings, Space, Span, TrainingMethod, at_half_width
 from .plain import Adversarial
+
+_LR = Span(3e-4, 5e-3, first=1e-3)
+_REACH = Span(0.6, 1.5, first=1.0, log=False)
 
 
 class IBP(TrainingMethod):
@@ -27,6 +30,11 @@ class IBP(TrainingMethod):
         {"lr": 1e-3, "reach": 4 / 3},  # 0.4 for 0.3
         {"lr": 2e-3, "reach": 1.1, "kappa": (1.0, 0.0)},
     )
+    space: ClassVar[Space] = {
+        "reach": replace(_REACH, first=1.1),
+        "kappa": Span(0.0, 0.9, first=0.5, log=False, form=lambda end: (1.0, end)),
+        "lr": _LR,
+    }
     readout_needs = pull_back
 
     def __call__(self, network: PixelNet, x: Tensor, y: Tensor, stage: Stage) -> tuple[Tensor, Tensor]:
@@ -56,6 +64,7 @@ class SABR(IBP):
         {"lr": 1e-3, "share": 0.4, "kappa": (1.0, 0.0)},
         {"lr": 2e-3, "share": 0.6, "kappa": (1.0, 0.0)},
     )
+    space: ClassVar[Space] = {"share": Span(0.1, 1.0, first=0.6), "reach": _REACH, "lr": _LR}
 
     def __init__(self, share: float = 0.4, steps: int = 7) -> None:
         if not 0 < share <= 1:
@@ -86,6 +95,7 @@ class MTLIBP(IBP):
         {"lr": 1e-3, "share": 0.2, "kappa": (1.0, 0.0)},
         {"lr": 2e-3, "share": 0.5, "kappa": (1.0, 0.0)},
     )
+    space: ClassVar[Space] = {"share": Span(0.02, 1.0, first=0.5), "reach": _REACH, "lr": _LR}
 
     def __init__(self, share: float = 0.5, steps: int = 7) -> None:
         if not 0 <= share <= 1:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -36,7 +37,7 @@ def run(
     wanted = chosen(names, rules.trials)
     folder = out / rules.name
     folder.mkdir(parents=True, exist_ok=True)
-    _check_writable(rows_file)
+    check_rows_file(rows_file)
     with alone(folder / ".lock", f"compares into {folder}", "wait for it, or choose another --out"):
         images = load_images(rules, data_dir)
         done = {row.method for row in read_compare_rows(rows_file) if _fits(row, rules, images)}
@@ -45,7 +46,7 @@ def run(
     return [row for row in read_compare_rows(rows_file) if _fits(row, rules, images)]
 
 
-def _check_writable(rows_file: Path) -> None:
+def check_rows_file(rows_file: Path) -> None:
     """Raise before hours of training, and not after them; what other processes write there is left alone."""
     try:
         rows_file.parent.mkdir(parents=True, exist_ok=True)
@@ -56,15 +57,19 @@ def _check_writable(rows_file: Path) -> None:
 
 
 def load_images(rules: Rules, data_dir: Path | None = None) -> Images:
-    """Load the images; those that are held out are spread over the training set."""
-    train, info, recipe = data.load(rules.data, "train", data_dir), data.info(rules.data), rules.recipe
+    """Load the images of all steps of a comparison."""
+    whole = Task(data.load(rules.data, "train", data_dir), data.info(rules.data), rules.recipe, rules.seed)
     test = data.load(rules.data, "test", data_dir)
-    held = min(HELD_OUT, len(train) // 7)
-    out = torch.zeros(len(train), dtype=torch.bool)
-    out[spread_out(held, len(train))] = True
-    trial = Task(_some(train, ~out), info, recipe, rules.seed)
     first = torch.arange(min(len(test), rules.limit or len(test)))
-    return Images(trial, _some(train, out), Task(train, info, recipe, rules.seed), _some(test, first))
+    return Images(*without_held_out(whole), whole, _some(test, first))
+
+
+def without_held_out(task: Task) -> tuple[Task, Dataset]:
+    """Split a task's images into those of trials and those that choices are made on, spread over all."""
+    count = len(task.dataset)
+    out = torch.zeros(count, dtype=torch.bool)
+    out[spread_out(min(HELD_OUT, count // 7), count)] = True
+    return replace(task, dataset=_some(task.dataset, ~out)), _some(task.dataset, out)
 
 
 def _some(dataset: Dataset, which: torch.Tensor) -> Dataset:

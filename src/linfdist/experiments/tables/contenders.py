@@ -10,12 +10,14 @@ import torch
 
 from ... import baselines
 from ...baselines import TRAINING_METHODS, Plan, TrainingMethod
+from ...baselines.methods.base import Space, Span
 from ...data import Dataset, Info
 from ...errors import closest
 from ...models import PixelNet
 from ...recipes import Recipe
+from ...recipes.schema import MARGINS
 from ...training import Trainer
-from .rules import AUGMENTATION, SHARED
+from .rules import AUGMENTATION, OURS, SHARED
 
 AfterEpoch = Callable[[float, float], object]  # is told how many epochs are done, and the training accuracy (percent)
 SHARE = 0.01  # of the budget: probes are doubled until one takes that long
@@ -23,6 +25,7 @@ REHEARSAL = 1 / 24  # in place of SHARE where no trial follows: a step may get s
 FIRST_STEPS = 4
 CAREFUL = 0.95  # plans fill so much of their time: an epoch may take longer than its probe
 _NETWORK = ("size", "width")  # what a setting may say of the network
+SEARCHED = {"threshold": (1 / 4, 3 / 2), "eps_train": (1 / 2, 3 / 2), "ce_end": (1 / 3, 300.0), "lr": (1 / 3, 3.0)}
 
 
 def silent(epoch: float, accuracy: float) -> None:
@@ -54,6 +57,14 @@ class Contender(ABC):
     settings: Sequence[Mapping[str, Any]]
     takes: frozenset[str] | None = SHARED
 
+    def space(self, recipe: Recipe) -> Space:
+        """Return what `linfdist tune` searches; empty if it searches nothing."""
+        return {}
+
+    def setting(self, space: Space, point: Mapping[str, float]) -> dict[str, Any]:
+        """Return the setting with these numbers of the space, and the rest as in the first of `settings`."""
+        return {**self.settings[0], **{key: span.form(point[key]) for key, span in space.items()}}
+
     @abstractmethod
     def steps_per_epoch(self, task: Task, setting: Mapping[str, Any]) -> int:
         """How many updates an epoch has."""
@@ -74,6 +85,9 @@ class MethodContender(Contender):
     def __init__(self, method: type[TrainingMethod]) -> None:
         self.method, self.name, self.title, self.source = method, method.name, method.title, method.source
         self.certified_by, self.settings = method.certified_by, method.settings
+
+    def space(self, recipe: Recipe) -> Space:
+        return self.method.space
 
     def steps_per_epoch(self, task: Task, setting: Mapping[str, Any]) -> int:
         return len(task.dataset) // self._parts(task, setting, 1.0)[1].batch_size
@@ -104,12 +118,23 @@ class MethodContender(Contender):
 class RecipeContender(Contender):
     """Networks of this package: the quick recipe of the data set. A setting has other values of the recipe's keys."""
 
-    name = "dist"
+    name = OURS
     title = "ℓ∞-dist Net"
     source = "Zhang et al., 2021; loss: Zhang et al., 2022"
     certified_by = ("box",)
     takes = None
     settings: Sequence[Mapping[str, Any]] = ({"lr": 0.03}, {"lr": 0.02}, {"lr": 0.05})
+
+    def space(self, recipe: Recipe) -> Space:
+        """Return spans around the recipe's own values, the factors of `SEARCHED`; margins are multiples of ε."""
+        spans, eps = {}, recipe.fraction("eps")
+        for key in (key for key in SEARCHED if key not in recipe.unused_keys() and getattr(recipe, key) is not None):
+            margin = key in MARGINS
+            own = float(recipe.fraction(key) / eps if margin else getattr(recipe, key))
+            low, high = (factor * own for factor in SEARCHED[key])
+            high = max(own, min(high, float(1 / eps))) if margin else high  # no two intensities differ by more than 1
+            spans[key] = Span(low, high, own, form="{:.6g} eps".format if margin else float)
+        return spans
 
     def steps_per_epoch(self, task: Task, setting: Mapping[str, Any]) -> int:
         return len(task.dataset) // task.recipe.override(setting).batch_size

@@ -4,10 +4,11 @@ Each finished step is kept in a file, and not repeated: trial-1.json, ..., model
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -106,7 +107,7 @@ class Entry:
             with busy(f"{self.contender.title}: {what}, {epochs:.3g} epochs in {seconds:.3g} s", self.show) as add:
                 network = self.contender.train(task, setting, epochs, _told_to(add))
                 took = time.perf_counter() - start
-                measured = self.measure(network)
+                measured = measure(network, self.images.held, self.eps, self.method)
         except Diverged as error:
             took, problem = time.perf_counter() - start, str(error)
         trial = Trial.model_validate(
@@ -115,27 +116,9 @@ class Entry:
         write_atomically(path, trial.model_dump_json(exclude_none=True) + "\n")
         short = "; less than one epoch favours settings that learn quickly" if trial.epochs < 1 else ""
         self.tell(
-            f"  {what}: {trial.epochs:.3g} epochs, {took:.1f} s, {problem or _percentages(measured)} (held out){short}"
+            f"  {what}: {trial.epochs:.3g} epochs, {took:.1f} s, {problem or percentages(measured)} (held out){short}"
         )
         return trial
-
-    def measure(self, network: PixelNet) -> dict[str, float]:
-        """Measure percentages of the held-out images; raise `Violated` if intervals and PGD contradict each other.
-
-        Costly proofs run after PGD, on the images that it has not broken.
-        """
-        held, rows = self.images.held, []
-        certifiers = Certifiers(network)
-        for start in range(0, len(held), BATCH):
-            few = slice(start, start + BATCH)
-            rows += evaluate_batch(
-                certifiers, held.images[few], held.labels[few], start, self.eps, self.method, [attack("pgd")],
-                radii=False, spare=True,
-            ).rows  # fmt: skip
-        if found := violations(rows, self.eps):
-            raise Violated(found, [])
-        summary = summarise(rows, self.eps, ["pgd"])
-        return {"clean": summary["clean"], "pgd20": summary["attacks"]["pgd"], "certified": summary["certified"]}
 
     def trained(self, number: int, epoch: float | None) -> tuple[PixelNet, Trained]:
         """Train on all images with a setting; epoch: the seconds per epoch in its trial, if there was a trial."""
@@ -151,16 +134,10 @@ class Entry:
         task, seconds = self.images.all, self.rules.training_seconds
         per_epoch = self._timed(number, REHEARSAL) if epoch is None else epoch
         per_epoch *= len(task.dataset) / len(self.images.trial.dataset)
-        for attempts_left in reversed(range(ATTEMPTS)):
-            epochs = epochs_within(seconds, per_epoch, self.contender.steps_per_epoch(task, setting))
-            watched, start = _reset_peak(), time.perf_counter()
-            with busy(f"{self.contender.title}: training, {epochs:.3g} epochs in {seconds:.3g} s", self.show) as add:
-                network = self.contender.train(task, setting, epochs, _told_to(add))
-            took = time.perf_counter() - start
-            if took <= LATE * seconds or not attempts_left:
-                break
-            per_epoch = took / epochs
-            self.tell(f"  {epochs:.3g} epochs took {took:.1f} s, longer than the others have: again, with fewer")
+        watched = _reset_peak()
+        network, epochs, took = train_within(
+            seconds, per_epoch, self.contender, task, setting, "training", self.tell, self.show
+        )
         peak = _peak_mb() if watched else None
         record = Trained(setting=plain(setting), epochs=epochs, seconds=round(took, 3), memory_mb=peak)
         network.class_names = task.dataset.classes
@@ -211,15 +188,56 @@ class Entry:
             date=date.today().isoformat(),
         )
         measured = {"clean": row.clean, "pgd20": row.pgd20, "certified": row.certified}
-        self.tell(f"  {_percentages(measured)} ({row.n:,} test images)")
+        self.tell(f"  {percentages(measured)} ({row.n:,} test images)")
         return row
+
+
+def train_within(
+    seconds: float,
+    per_epoch: float,
+    contender: Contender,
+    task: Task,
+    setting: Mapping[str, Any],
+    what: str,
+    tell: Callable[[str], None],
+    show: bool,
+) -> tuple[PixelNet, float, float]:
+    """Train for as many epochs as fit, and again with fewer if that takes too long; return how many, and the time."""
+    for attempts_left in reversed(range(ATTEMPTS)):
+        epochs = epochs_within(seconds, per_epoch, contender.steps_per_epoch(task, setting))
+        start = time.perf_counter()
+        with busy(f"{contender.title}: {what}, {epochs:.3g} epochs in {seconds:.3g} s", show) as add:
+            network = contender.train(task, setting, epochs, _told_to(add))
+        took = time.perf_counter() - start
+        if took <= LATE * seconds or not attempts_left:
+            break
+        per_epoch = took / epochs
+        tell(f"  {epochs:.3g} epochs took {took:.1f} s, longer than the others have: again, with fewer")
+    return network, epochs, took
+
+
+def measure(network: PixelNet, held: Dataset, eps: str, method: str) -> dict[str, float]:
+    """Measure percentages of the held-out images; raise `Violated` if proofs and PGD contradict each other.
+
+    Costly proofs run after PGD, on the images that it has not broken.
+    """
+    rows, certifiers = [], Certifiers(network)
+    for start in range(0, len(held), BATCH):
+        few = slice(start, start + BATCH)
+        rows += evaluate_batch(
+            certifiers, held.images[few], held.labels[few], start, eps, method, [attack("pgd")], radii=False, spare=True
+        ).rows
+    if found := violations(rows, eps):
+        raise Violated(found, [])
+    summary = summarise(rows, eps, ["pgd"])
+    return {"clean": summary["clean"], "pgd20": summary["attacks"]["pgd"], "certified": summary["certified"]}
 
 
 def _told_to(add: Callable[[str], None]) -> AfterEpoch:
     return lambda epoch, accuracy: add(f"after {epoch:.3g}, {accuracy:.1f} % of training images right")
 
 
-def _percentages(measured: dict[str, float]) -> str:
+def percentages(measured: dict[str, float]) -> str:
     return ", ".join(f"{name} {value:.2f}" for name, value in measured.items())
 
 

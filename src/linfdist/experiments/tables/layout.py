@@ -5,16 +5,18 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from ...eps import down, nearest, parse_eps, up, written
 from ...recipes.networks import NETWORKS
+from ...report.plots.fronts import front
 from ...report.published import Result, tables
 from .plan import Scale, plan
-from .rows import CompareRow, TableRow, setting_in_words
+from .rows import CompareRow, TableRow, TuneRow, setting_in_words
 from .rules import time_text
 
 NONE = "–"
+AnyRow = TypeVar("AnyRow", CompareRow, TuneRow)
 PEERS = (1, 4)  # the tables with methods that `linfdist compare` runs
 
 _ACCURACY = ("method", "certified", "certified, paper", "clean", "clean, paper", "PGD-20", "strongest, attack")
@@ -169,6 +171,33 @@ def title(rows: Sequence[CompareRow]) -> str:
     return question(rows[0]) if _budgets(rows) else f"{question(rows[0])}, {time_text(rows[0].budget)} for each"
 
 
+def searches(rows: Sequence[TuneRow]) -> list[tuple[str, list[TuneRow]]]:
+    """Group the rows by search: the title of each, and its rows, which differ only in method and setting."""
+    found = _alike(rows, lambda row: (row.data, row.shared, row.budget, row.seed, row.n))
+    return [(f"{few[0].data}, ε = {few[0].eps}, {few[0].n:,} held-out images", few) for few in found]
+
+
+def front_table(rows: Sequence[TuneRow]) -> TextTable:
+    """Tabulate the front of each method of one search; ● marks the front of all methods together."""
+    lines, best = [], front(rows)
+    for few in _alike(rows, lambda row: row.method):
+        for row in front(few):
+            lines.append([
+                row.title, setting_in_words(row.setting), "●" if row in best else "", down(written(row.certified), 2),
+                nearest(row.clean, 2), up(written(row.pgd20), 2), nearest(row.epochs, 1),
+            ])  # fmt: skip
+    which, _ = searches(rows)[0]
+    headings = ["method", "setting", "best", "certified", "clean", "PGD-20", "epochs"]
+    return TextTable(f"{which}: settings that no other one of the method beats", headings, 3, lines)
+
+
+def searched_how(rows: Sequence[TuneRow]) -> str:
+    """Say in one sentence how the trials of one search were made."""
+    counts = sorted({len(few) for few in _alike(rows, lambda row: row.method)})
+    trials = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1])))) + (" trial" if counts == [1] else " trials")
+    return f"{trials} per method, {time_text(rows[0].budget)} of training each; {_circumstances(rows)}"
+
+
 def accuracy_table(rows: Sequence[CompareRow]) -> TextTable:
     """Tabulate certified, robust and clean accuracy of one comparison, the best certified row first."""
     lines = []
@@ -196,12 +225,18 @@ def cost_table(rows: Sequence[CompareRow]) -> TextTable:
 
 def stated(rows: Sequence[CompareRow]) -> str:
     """Say in one sentence what holds for all rows of a comparison."""
-    first, days = rows[0], sorted({row.date for row in rows})
+    first = rows[0]
     trials = "one setting" if first.tried == 1 else f"{first.tried} settings tried on held-out images"
+    time = "Training time as stated" if _budgets(rows) else f"{time_text(first.budget)} of training for each"
+    return f"{time}, {trials}; {_circumstances(rows)}"
+
+
+def _circumstances(rows: Sequence[CompareRow] | Sequence[TuneRow]) -> str:
+    """State the seed, the machines and the days of some rows."""
+    days = sorted({row.date for row in rows})
     machines = "; ".join(dict.fromkeys(f"{row.machine}, {_threads(row.threads)}" for row in rows))
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
-    time = "Training time as stated" if _budgets(rows) else f"{time_text(first.budget)} of training for each"
-    return f"{time}, {trials}; seed {first.seed}; {machines}; {when}."
+    return f"seed {rows[0].seed}; {machines}; {when}."
 
 
 def _budgets(rows: Sequence[CompareRow]) -> bool:
@@ -223,9 +258,9 @@ def _latest(rows: Sequence[CompareRow]) -> list[CompareRow]:
     return list({(*_rules(row), row.budget, row.method): row for row in rows}.values())
 
 
-def _alike(rows: Sequence[CompareRow], key: Callable[[CompareRow], Hashable]) -> list[list[CompareRow]]:
+def _alike(rows: Sequence[AnyRow], key: Callable[[AnyRow], Hashable]) -> list[list[AnyRow]]:
     """Group the rows by their keys, in the order in which these first occur."""
-    found: dict[Hashable, list[CompareRow]] = {}
+    found: dict[Hashable, list[AnyRow]] = {}
     for row in rows:
         found.setdefault(key(row), []).append(row)
     return list(found.values())

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from ...recipes import Recipe
 from ...runs.records import Percent, Record, read_records
+from .rules import OURS
 
 if TYPE_CHECKING:
     from .plan import Planned
@@ -81,12 +82,46 @@ class CompareRow(Record):
     @property
     def ours(self) -> bool:
         """Whether it is a network of this package, as opposed to a rival."""
-        return self.method == "dist"
+        return self.method == OURS
 
     @property
     def led(self) -> Trial | None:
         """The trial whose setting was chosen; None if there was no choice."""
         return next((trial for trial in self.trials if trial.setting == self.chosen), None)
+
+
+class TuneRow(Trial):
+    """One trial of a search by `linfdist tune`: percentages of the n held-out images.
+
+    number: 0, 1, ... among the trials of its method; point: the numbers that were searched, of which `setting` is made;
+    budget: the seconds of training that every trial has. Further names are those of `CompareRow`.
+    """
+
+    data: str
+    eps: str
+    shared: str
+    recipe: str
+    method: str
+    title: str
+    budget: float = Field(gt=0)
+    seed: int
+    number: int = Field(ge=0)
+    point: dict[str, float]
+    certified_by: str
+    n: int = Field(ge=1)
+    threads: int = Field(ge=1)
+    machine: str
+    date: str
+
+    @property
+    def ours(self) -> bool:
+        """Whether it is a network of this package, as opposed to a rival."""
+        return self.method == OURS
+
+
+def read_tune_rows(path: Path) -> list[TuneRow]:
+    """Read all rows; [] if the file is missing. Raises ValueError that names the first invalid line."""
+    return read_records(path, TuneRow)
 
 
 def read_compare_rows(path: Path) -> list[CompareRow]:

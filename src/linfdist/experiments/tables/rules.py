@@ -13,6 +13,9 @@ from ... import recipes
 from ...data import NAMES
 from ...errors import closest
 
+OURS = "dist"  # the method of this package's own networks
+TUNED = (OURS, "ibp", "sabr", "mtl-ibp")  # methods that are searched unless others are named
+TUNED_TRIALS = 8
 TRIALS = 3
 TRIALS_SHARE = 0.25  # of the budget, for all trials together; none if there is only one setting
 HELD_OUT = 1000  # training images that choices are made on, but at most every seventh
@@ -48,12 +51,7 @@ class Rules:
         known = data_sets()
         if self.data not in known:
             raise ValueError(f"data = {self.data!r}: must be one of {', '.join(known)}{closest(self.data, known)}")
-        if not 0 < self.budget <= _LONGEST:
-            raise ValueError(f"budget = {self.budget!r}: must be more than 0 and at most {time_text(_LONGEST)}")
-        if self.trials < 1:
-            raise ValueError(f"trials = {self.trials}: must be at least 1")
-        if not 0 <= self.seed < 2**63:
-            raise ValueError(f"seed = {self.seed}: must be between 0 and 2**63 - 1")
+        check_numbers(self.budget, self.trials, self.seed)
         if self.limit is not None and self.limit < 1:
             raise ValueError(f"limit = {self.limit}: must be at least 1 image")
 
@@ -87,6 +85,16 @@ class Rules:
         if self.trials == 1:
             return epoch
         return epoch * max(1 / (1 - TRIALS_SHARE), SHORTEST_TRIAL * self.trials / TRIALS_SHARE)
+
+
+def check_numbers(budget: float, trials: int, seed: int) -> None:
+    """Raise ValueError unless these can be the rules of a comparison or a search."""
+    if not 0 < budget <= _LONGEST:
+        raise ValueError(f"budget = {budget!r}: must be more than 0 and at most {time_text(_LONGEST)}")
+    if trials < 1:
+        raise ValueError(f"trials = {trials}: must be at least 1")
+    if not 0 <= seed < 2**63:
+        raise ValueError(f"seed = {seed}: must be between 0 and 2**63 - 1")
 
 
 def checksum(recipe: recipes.Recipe, keys: Set[str] | None = None) -> str:

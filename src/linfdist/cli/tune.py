@@ -1,0 +1,99 @@
+"""`linfdist tune`: search settings of several methods, for the front of clean against certified accuracy."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from linfdist.files import write_atomically
+from linfdist.experiments.tables.rules import TUNED, TUNED_TRIALS, data_sets, parse_budget
+from linfdist.text import console
+
+from .boundary import checking, say
+from .options import DataDir
+from .reproduce import show
+
+if TYPE_CHECKING:
+    from linfdist.recipes import Recipe
+    from linfdist.experiments.tables.rows import TuneRow
+
+
+def tune(
+    data: Annotated[
+        str | None,
+        typer.Option("--data", metavar="NAME", help="A built-in data set such as mnist, with its quick recipe."),
+    ] = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option(metavar="RECIPE", help="In place of --data: a recipe's name, or the path of its .toml file."),
+    ] = None,
+    budget: Annotated[
+        str,
+        typer.Option(
+            metavar="TIME", help="Training time of each method, such as 90s, 30m or 1h30m, for all of its trials."
+        ),
+    ] = "30m",
+    methods: Annotated[
+        str | None,
+        typer.Option(metavar="A,B,...", help="Search these methods; ours is dist.", show_default=",".join(TUNED)),
+    ] = None,
+    trials: Annotated[int, typer.Option(metavar="N", help="How many settings each method tries.")] = TUNED_TRIALS,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder for rows and pictures.")] = Path("runs/tune"),
+    seed: Annotated[int, typer.Option(metavar="S", help="Seed of weights, order, augmentation and search.")] = 0,
+    data_dir: DataDir = None,
+) -> None:
+    """Try settings of each method in the same time, on held-out training images; show what none of them beats.
+
+    Optuna (extra tune) suggests the settings. Stopped at any moment, the same command resumes; more trials of the same
+    length continue the search: --budget 1h --trials 16 after --budget 30m --trials 8.
+
+    Example: linfdist tune --data mnist --budget 10m --methods dist,ibp
+    """
+    from linfdist.report.plots.fronts import front
+    from linfdist.experiments.tables.layout import front_table, searched_how
+    from linfdist.experiments.tables.tune import Search, command, run, searched
+
+    given, chosen = _recipe(data, recipe)
+    with checking("--budget"):
+        seconds = parse_budget(budget)
+    with checking("--trials or --seed"):
+        search = Search(chosen, seconds, trials, seed)
+    names = [] if methods is None else [name.strip() for name in methods.split(",")]
+    with checking("--methods"):
+        searched(names, chosen)
+    rows = run(search, names, out, data_dir, say, show=True)
+    console().print(show(front_table(rows)))
+    say(searched_how(rows))
+    for row in front([row for row in rows if row.ours]):
+        say(f"{row.certified:g} % certified, {row.clean:g} % correct: {command(row, given)}")
+    _draw(rows, out, search.name)
+
+
+def _recipe(data: str | None, recipe: str | None) -> "tuple[str, Recipe]":
+    """Return the recipe that was asked for, and how to name it."""
+    from linfdist import recipes
+    from linfdist.experiments.tables.rules import Rules
+
+    if (data is None) == (recipe is None):
+        raise typer.BadParameter(f"give one of the two: --data ({', '.join(data_sets())}) or --recipe")
+    if recipe is not None:
+        with checking("--recipe"):
+            return recipe, recipes.load(recipe)
+    with checking("--data"):
+        quick = Rules(str(data), 1.0).recipe
+    return quick.name, quick
+
+
+def _draw(rows: "list[TuneRow]", folder: Path, name: str) -> None:
+    """Draw the picture on white and on dark; print what is missing if that fails."""
+    from linfdist.report.charts import fronts_chart
+    from linfdist.experiments.tables.layout import searches
+
+    try:
+        drawn = fronts_chart(searches(rows))
+    except ImportError as error:
+        say(f"no picture: {error}")
+        return
+    write_atomically(folder / f"{name}.png", drawn.light)
+    write_atomically(folder / f"{name}-dark.png", drawn.dark)
+    say(f"picture: {folder / f'{name}.png'}, and {name}-dark.png for dark pages")
