@@ -15,7 +15,9 @@ from .options import DataDir
 from .reproduce import show
 
 if TYPE_CHECKING:
-    from linfdist.experiments.tables.layout import Panel
+    from collections.abc import Callable
+
+    from linfdist.report.charts import Chart
 
 
 def compare(
@@ -56,6 +58,7 @@ def compare(
 
     Example: linfdist compare --data mnist --budget 20m --methods dist,ibp,crown-ibp
     """
+    from linfdist.report.charts import compared_chart
     from linfdist.experiments.tables.compare import run
     from linfdist.experiments.tables.contenders import chosen
     from linfdist.experiments.tables.layout import accuracy_table, cost_table, panels, stated
@@ -74,18 +77,17 @@ def compare(
         console().print(show(table))
     say(stated(rows))
     everything = [*read_compare_rows(kept), *rows]  # of two rows the last counts, and that is the one of today's recipe
-    _draw(next(panel for panel in panels(everything) if rows[0] in panel.rows), out / rules.name)
+    panel = next(panel for panel in panels(everything) if rows[0] in panel.rows)
+    draw(lambda: compared_chart([panel]), out / rules.name, "compare")
 
 
-def _draw(panel: "Panel", folder: Path) -> None:
-    """Draw the picture on white and on dark; print what is missing if that fails."""
-    from linfdist.report.charts import compared_chart
-
+def draw(chart: "Callable[[], Chart]", folder: Path, name: str) -> None:
+    """Keep a picture on white and on dark; print what is missing if it cannot be drawn."""
     try:
-        drawn = compared_chart([panel])
+        drawn = chart()
     except ImportError as error:
         say(f"no picture: {error}")
         return
-    write_atomically(folder / "compare.png", drawn.light)
-    write_atomically(folder / "compare-dark.png", drawn.dark)
-    say(f"picture: {folder / 'compare.png'}, and compare-dark.png for dark pages")
+    write_atomically(folder / f"{name}.png", drawn.light)
+    write_atomically(folder / f"{name}-dark.png", drawn.dark)
+    say(f"picture: {folder / name}.png, and {name}-dark.png for dark pages")

@@ -5,17 +5,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from linfdist.files import write_atomically
 from linfdist.experiments.tables.rules import TUNED, TUNED_TRIALS, data_sets, parse_budget
-from linfdist.text import console
+from linfdist.errors import console
 
 from .boundary import checking, say
+from .compare import draw
 from .options import DataDir
 from .reproduce import show
 
 if TYPE_CHECKING:
     from linfdist.recipes import Recipe
-    from linfdist.experiments.tables.rows import TuneRow
 
 
 def tune(
@@ -49,8 +48,9 @@ def tune(
 
     Example: linfdist tune --data mnist --budget 10m --methods dist,ibp
     """
-    from linfdist.report.plots.fronts import front
-    from linfdist.experiments.tables.layout import front_table, searched_how
+    from linfdist.report.charts import fronts_chart
+    from linfdist.report.plots import front
+    from linfdist.experiments.tables.layout import front_table, searched_how, searches
     from linfdist.experiments.tables.tune import Search, command, run, searched
 
     given, chosen = _recipe(data, recipe)
@@ -66,7 +66,7 @@ def tune(
     say(searched_how(rows))
     for row in front([row for row in rows if row.ours]):
         say(f"{row.certified:g} % certified, {row.clean:g} % correct: {command(row, given)}")
-    _draw(rows, out, search.name)
+    draw(lambda: fronts_chart(searches(rows)), out, search.name)
 
 
 def _recipe(data: str | None, recipe: str | None) -> "tuple[str, Recipe]":
@@ -82,18 +82,3 @@ def _recipe(data: str | None, recipe: str | None) -> "tuple[str, Recipe]":
     with checking("--data"):
         quick = Rules(str(data), 1.0).recipe
     return quick.name, quick
-
-
-def _draw(rows: "list[TuneRow]", folder: Path, name: str) -> None:
-    """Draw the picture on white and on dark; print what is missing if that fails."""
-    from linfdist.report.charts import fronts_chart
-    from linfdist.experiments.tables.layout import searches
-
-    try:
-        drawn = fronts_chart(searches(rows))
-    except ImportError as error:
-        say(f"no picture: {error}")
-        return
-    write_atomically(folder / f"{name}.png", drawn.light)
-    write_atomically(folder / f"{name}-dark.png", drawn.dark)
-    say(f"picture: {folder / f'{name}.png'}, and {name}-dark.png for dark pages")
