@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from linfdist import recipes
-from linfdist.report.charts import compared_chart, fronts_chart
 from linfdist.experiments.tables.layout import (
     Panel,
     accuracy_table,
@@ -18,6 +17,7 @@ from linfdist.experiments.tables.layout import (
 )
 from linfdist.experiments.tables.rows import CompareRow, TuneRow
 from linfdist.experiments.tables.tune import searched
+from linfdist.report.charts import compared_chart, fronts_chart
 
 from .markdown import as_markdown, fill, markdown
 from .peers import PeerRow

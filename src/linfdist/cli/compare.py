@@ -58,11 +58,11 @@ def compare(
 
     Example: linfdist compare --data mnist --budget 20m --methods dist,ibp,crown-ibp
     """
-    from linfdist.report.charts import compared_chart
     from linfdist.experiments.tables.compare import run
     from linfdist.experiments.tables.contenders import chosen
     from linfdist.experiments.tables.layout import accuracy_table, cost_table, panels, stated
     from linfdist.experiments.tables.rows import read_compare_rows
+    from linfdist.report.charts import compared_chart
 
     with checking("--budget"):
         seconds = parse_budget(budget)

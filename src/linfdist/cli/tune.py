@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from linfdist.experiments.tables.rules import TUNED, TUNED_TRIALS, data_sets, parse_budget
 from linfdist.errors import console
+from linfdist.experiments.tables.rules import TUNED, TUNED_TRIALS, data_sets, parse_budget
 
 from .boundary import checking, say
 from .compare import draw
@@ -48,10 +48,10 @@ def tune(
 
     Example: linfdist tune --data mnist --budget 10m --methods dist,ibp
     """
-    from linfdist.report.charts import fronts_chart
-    from linfdist.report.plots import front
     from linfdist.experiments.tables.layout import front_table, searched_how, searches
     from linfdist.experiments.tables.tune import Search, command, run, searched
+    from linfdist.report.charts import fronts_chart
+    from linfdist.report.plots import front
 
     given, chosen = _recipe(data, recipe)
     with checking("--budget"):

@@ -2,9 +2,6 @@
 
 import pytest
 
-from linfdist.report import plots
-from linfdist.report.charts import compared_chart, fronts_chart
-from linfdist.runs.records import append_records
 from linfdist.experiments.tables.layout import (
     accuracy_table,
     cost_table,
@@ -16,6 +13,9 @@ from linfdist.experiments.tables.layout import (
     stated,
 )
 from linfdist.experiments.tables.rows import CompareRow, read_compare_rows
+from linfdist.report import plots
+from linfdist.report.charts import compared_chart, fronts_chart
+from linfdist.runs.records import append_records
 from tools import compared
 
 

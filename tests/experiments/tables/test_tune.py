@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 from linfdist import data, recipes
 from linfdist.baselines.methods.base import Span
 from linfdist.cli import app
-from linfdist.report.plots.fronts import front
 from linfdist.experiments.tables.contenders import MethodContender, Task, contenders
 from linfdist.experiments.tables.rows import TuneRow, read_tune_rows
 from linfdist.experiments.tables.tune import Search, run, searched, suggested
+from linfdist.report.plots.fronts import front
 from linfdist.training import Diverged
 
 from .fakes import Fake
@@ -57,7 +57,9 @@ def search(monkeypatch, tmp_path, digits):
     monkeypatch.setattr("linfdist.experiments.tables.tune.seconds_per_epoch", lambda *_: 1.0)
 
     def go(*fakes, budget=8.0, trials=4, seed=0, out=tmp_path, tell=str):
-        monkeypatch.setattr("linfdist.experiments.tables.contenders.contenders", lambda: {each.name: each for each in fakes})
+        monkeypatch.setattr(
+            "linfdist.experiments.tables.contenders.contenders", lambda: {each.name: each for each in fakes}
+        )
         monkeypatch.setattr("linfdist.experiments.tables.tune.contenders", lambda: {each.name: each for each in fakes})
         rules = Search(recipes.load("digits-quick"), budget, trials, seed)
         return run(rules, [each.name for each in fakes], out, digits, tell)
