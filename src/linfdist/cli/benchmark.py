@@ -33,7 +33,7 @@ def benchmark(
     if (out is None) == (check is None):
         raise typer.BadParameter("name either a folder to write, --out DIR, or one to check, --check DIR")
     if check is not None:
-        say(f"checked: {kit.check(check)} instances, every proof, witness, property and hash")
+        say(f"checked: {kit.check(check, say)} instances, every proof, witness, property and hash")
         return
     assert out is not None
     names = kit.DEFAULT if sizes is None else [name.strip() for name in sizes.split(",")]

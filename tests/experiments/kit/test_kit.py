@@ -4,6 +4,7 @@ import csv
 import json
 import re
 import shutil
+import sys
 from fractions import Fraction
 
 import numpy as np
@@ -211,6 +212,59 @@ def test_networks_are_of_plain_layers(copy):
     summed_again(copy)
     with pytest.raises(ValueError, match="must be of plain layers"):
         kit.check(copy)
+
+
+def changed(model, way):
+    import onnx
+
+    if way == "bias":
+        name = next(node.input[1] for node in model.graph.node if node.op_type == "Add")
+        bias = next(each for each in model.graph.initializer if each.name == name)
+        values = onnx.numpy_helper.to_array(bias) + np.float32(2.0**-18)
+        bias.CopyFrom(onnx.numpy_helper.from_array(values, name))
+    elif way == "operator":
+        next(node for node in model.graph.node if node.op_type == "Abs").op_type = "Sin"
+    elif way == "domain":
+        model.graph.node[0].domain = "elsewhere"
+    return model.SerializeToString() if way != "bytes" else b"no model"
+
+
+@pytest.mark.parametrize(
+    ("way", "message"),
+    [
+        ("bias", "tiny-dist.onnx: gives other logits than the integer network"),
+        ("operator", r"tiny-dist.onnx: has the operators \['Sin'\], allowed are Abs, Add"),
+        ("domain", r"tiny-dist.onnx: has the operators \['Flatten'\]"),
+        ("bytes", "tiny-dist.onnx: cannot be run by onnxruntime"),
+    ],
+)
+def test_networks_that_compute_something_else_are_found(copy, way, message):
+    """A bias that differs by one part in 2^18 is enough."""
+    import onnx
+
+    pytest.importorskip("onnxruntime")
+    path = copy / "onnx" / "tiny-dist.onnx"
+    path.write_bytes(changed(onnx.load(path), way))
+    summed_again(copy)
+    with pytest.raises(ValueError, match=message):
+        kit.check(copy)
+
+
+def test_without_onnxruntime_the_hash_alone_counts_and_is_said_to(folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    said = []
+    assert kit.check(folder, said.append) == 40
+    assert len(said) == 1
+    assert "only the sha256" in said[0]
+
+
+@pytest.mark.slow
+def test_the_network_of_the_zoo(tmp_path):
+    """The size `mnist`, which no verifier of ReLU networks gets: one image, and the form with distances alone."""
+    assert kit.generate(tmp_path / "out", ["mnist"], images=1, tell=lambda text: None) == 5
+    assert sorted(path.name for path in (tmp_path / "out" / "onnx").iterdir()) == ["mnist-dist.onnx"]
+    assert [row["answer"] for row in rows(tmp_path / "out")] == ["unsat"] * 3 + ["sat"] * 2
+    assert kit.check(tmp_path / "out", lambda text: None) == 5
 
 
 def test_rationals():

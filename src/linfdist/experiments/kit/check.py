@@ -3,6 +3,7 @@
 import csv
 import math
 import re
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from ...exact import FrozenNet, twin
 from ...exact.stem import Stem
 from ...files import MOST_BYTES, excerpt, file_sha256, parse_json, read_bytes
 from ...theory.verifiers import vnnlib
+from .onnx_files import check_file, runs_here
 from .truth import PARTS, UNIT, Whole, ball, fooled, outputs, proved
 
 SUMS = "SHA256SUMS"
@@ -22,10 +24,11 @@ FILES = ("onnx", "vnnlib", "network", "image", "evidence")  # the columns that n
 _DECIMAL = re.compile(r"-?[0-9]{1,9}(\.[0-9]{1,40})?")
 
 
-def check(folder: Path) -> int:
+def check(folder: Path, tell: Callable[[str], object] = print) -> int:
     """Check every instance of the benchmark in a folder; return how many there are. ValueError names what is wrong.
 
-    The ONNX files are compared with their sha256 alone.
+    Each ONNX file is run at the ends of its balls and at its witnesses. Without onnxruntime, which `tell` then says,
+    only its sha256 is compared.
     """
     named = set()
     for line in _text(folder / SUMS).splitlines():
@@ -51,7 +54,22 @@ def check(folder: Path) -> int:
             _check(folder, row)
         except ValueError as error:
             raise ValueError(f"{folder / row['vnnlib']}: {error}") from None
+    if not runs_here():
+        tell("of the ONNX files only the sha256 was compared: to run them too, pip install onnx onnxruntime")
+        return len(rows)
+    for name, file in {row["onnx"]: row["network"] for row in rows}.items():
+        network = exact.load(folder / file)
+        points = [point for row in rows if row["onnx"] == name for point in _points(folder, row, network)]
+        check_file(folder / name, network, points)
     return len(rows)
+
+
+def _points(folder: Path, row: dict[str, str], network: FrozenNet) -> Iterator[Whole]:
+    """List the points of a checked instance at which its ONNX file is run, in parts: the ball's ends, the witness."""
+    pixels = read_image(folder / row["image"], network.shape[0]).numpy()
+    yield from (end.ravel() for end in ball(pixels, in_parts(row["epsilon"])))
+    if row["answer"] == "sat":
+        yield read_witness(_text(folder / row["evidence"]))[0]
 
 
 def _text(path: Path) -> str:
