@@ -62,6 +62,10 @@ def test_tables_of_the_paper_show_the_row_of_the_largest_budget(make_compare_row
     assert all(line[-1] == "–" for line in paper_table(1, "paper", [], rows).lines)
     times = [line for line in paper_table(4, "laptop", [], rows).lines if line[-1] != "–"]
     assert [line[1:] for line in times] == [["17.4", "77.00", "1"]]
+    convolutional = [line for line in paper_table(9, "laptop", [], rows).lines if line[-1] != "–"]
+    assert convolutional == [
+        ["IBP (cited: Gowal et al., 2018)", "50.99", "97.00", "31.27", "90.01", "29.19", "85.99", "1"],
+    ]  # fmt: skip
 
 
 def test_rows_are_strict(make_compare_row, tmp_path):

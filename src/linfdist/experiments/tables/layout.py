@@ -17,7 +17,7 @@ from .rules import time_text
 
 NONE = "–"
 AnyRow = TypeVar("AnyRow", CompareRow, TuneRow)
-PEERS = (1, 4)  # the tables with methods that `linfdist compare` runs
+PEERS = (1, 4, 9)  # the tables with methods that `linfdist compare` runs
 
 _ACCURACY = ("method", "certified", "certified, paper", "clean", "clean, paper", "PGD-20", "strongest, attack")
 _COST = ("method", "seconds", "epochs", "seconds, per epoch", "MB", "certify, ms", "chosen")
@@ -65,7 +65,7 @@ def paper_table(table: int, scale: Scale, rows: Sequence[TableRow], peers: Seque
     """Lay out all published rows in the paper's order, baselines marked as cited, then those that only we have.
 
     Ours are means over the runs, with the standard deviation if there are several. peers: rows of `linfdist compare`,
-    which are shown beside the baselines of Tables 1 and 4.
+    which are shown beside the baselines of Tables 1, 4 and 9.
     """
     published, planned = tables()[table], plan(table, scale)
     quantities = _QUANTITIES.get(table, _ACCURACIES)
