@@ -9,7 +9,9 @@ from torch.nn.functional import cross_entropy
 
 import linfdist as ld
 from linfdist.baselines import TRAINING_METHODS, GroupSortNet, Plan, ReLUNet, SortNet, train
+from linfdist.baselines.affine import Linear
 from linfdist.baselines.methods import IBP, MTLIBP, SABR, Adversarial
+from linfdist.baselines.methods.interval import looseness
 from linfdist.baselines.plan import Stage
 from linfdist.bounds import LinearBounds, margins
 from linfdist.bounds.interval import ball
@@ -131,6 +133,59 @@ def test_sabr_and_mtl_ibp_lie_between_adversarial_training_and_ibp():
     for method in (SABR, MTLIBP):
         with pytest.raises(ValueError, match="share = 2"):
             method(share=2)
+
+
+@pytest.mark.parametrize(
+    ("weights", "second", "cost"),
+    [
+        ((1.0, -1.0), 0.25, 0.0),  # one neuron on, one off, and boxes as wide as those of the pixels
+        ((4.0, -4.0), 0.25, 0.5),  # four times as wide
+        ((1.0, -1.0), 0.1, 0.6),  # sums of 0.5 and 0.1, equally far from their mean
+        ((1.0, 1.0), 0.25, 2.0),  # all on
+    ],
+)
+def test_loose_boxes_and_unbalanced_relus_cost(weights, second, cost):
+    net = ReLUNet((1, 1, 2), 2, [0.0], 1.0, hidden=[2])
+    with torch.no_grad():
+        layer = next(each for each in net.body if isinstance(each, Linear))
+        layer.weight.copy_(torch.tensor(weights).diag())
+        layer.bias.zero_()
+    bounds = Bounds(net, torch.tensor([[[[0.5, second]]]]), 0.05)
+    assert float(looseness(bounds).detach()) == pytest.approx(cost, abs=1e-6)
+
+
+def test_ibp_adds_penalties_until_the_end_of_the_ramp():
+    net, before, after = cnn(4), Stage(0.0, 0.05, 0.0, 1.0, 0.1, share=0.75), Stage(0.0, 0.05, 0.0, 1.0, 0.1)
+    x, y = pixels(net, 6), torch.arange(6) % 5
+    cost = looseness(Bounds(net, x, 0.05))
+    plain, growing = (IBP(penalty=0.0).worst(net, x, y, stage) for stage in (after, before))
+    assert cost > 0
+    assert torch.equal(plain, growing)
+    assert torch.equal(IBP().worst(net, x, y, after), plain)
+    torch.testing.assert_close(IBP().worst(net, x, y, before), plain + 0.5 * 0.25 * cost)
+    still = IBP().worst(net, x, y, Stage(0.0, 0.0, 0.0, 1.0, 0.1, share=0.0))
+    torch.testing.assert_close(still, cross_entropy(net(x), y), atol=2e-3, rtol=2e-3)
+    with pytest.raises(ValueError, match="penalty = -1"):
+        IBP(penalty=-1)
+
+
+def test_networks_of_ibp_start_with_boxes_that_hardly_grow():
+    x, ratio = torch.rand(20, 1, 28, 28, generator=torch.Generator().manual_seed(0)), {}
+    for penalty in (0.0, 0.5):
+        torch.manual_seed(0)
+        net = IBP(penalty).network((1, 28, 28), 10, [0.3], 1.0)
+        boxes = Bounds(net, x, 0.1).boxes
+        ratio[penalty] = float(((boxes[-1].upper - boxes[-1].lower).mean() / 0.2).detach())
+    assert ratio[0.5] < 2 < 5 < ratio[0.0]
+
+
+def test_ibp_trains_networks_without_relus():
+    net = GroupSortNet((1, 8, 8), 10, [0.3], 0.37, hidden=[16])
+    images = digits()[0]
+    seen = []
+    plan = Plan(eps=0.05, epochs=6, warm_up=1, ramp=3, lr=6e-3, batch_size=128)
+    train(net, images.images, images.labels, "ibp", plan, seen.append)
+    assert seen[-1].accuracy > 50
 
 
 def test_the_plan_ramps():

@@ -82,8 +82,8 @@ def test_everyone_is_there_and_declares_settings_that_work(digits):
         for setting in contender.settings:
             assert contender.steps_per_epoch(task, setting) > 0
     method, plan = MethodContender(type(everyone["sabr"].method()))._parts(task, everyone["sabr"].settings[1], 40.0)
-    assert (method.share, plan.kappa, plan.lr, plan.warm_up, plan.ramp) == (0.4, (1.0, 0.0), 1e-3, 2.0, 20.0)
-    _, plan = everyone["ibp"]._parts(task, everyone["ibp"].settings[1], 40.0)
+    assert (method.share, plan.kappa, plan.lr, plan.warm_up, plan.ramp) == (0.4, (0.0, 0.0), 1e-3, 2.0, 20.0)
+    _, plan = everyone["crown-ibp"]._parts(task, everyone["crown-ibp"].settings[1], 40.0)
     assert plan.eps == pytest.approx(0.1 * 4 / 3)
 
 

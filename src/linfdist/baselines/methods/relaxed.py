@@ -16,7 +16,7 @@ from ...nn import Box
 from ..latent import Latent, by_parallel_lines
 from ..plan import Stage
 from .base import TrainingMethod, at_half_width
-from .interval import IBP
+from .interval import WorstCase
 
 
 class CAP(TrainingMethod):
@@ -96,7 +96,7 @@ def _slopes(steeper: Tensor, box: Box) -> Tensor:
     return torch.where(mixed, (ratio + steeper).sigmoid(), (lower >= 0).to(lower.dtype))
 
 
-class PVT(IBP):
+class PVT(WorstCase):
     """κ · cross-entropy + (1 − κ) · that of the worst case by the verifier's duals; both networks are trained on it.
 
     Boxes of neurons are intervals. `hidden`: hidden neurons of the verifier of each layer. The verifier serves training
@@ -106,7 +106,7 @@ class PVT(IBP):
     name = "pvt"
     title = "PVT"
     source = "Dvijotham et al., 2018"
-    settings = at_half_width(IBP.settings)
+    settings = at_half_width(WorstCase.settings)
     layers_need = pull_back
 
     def __init__(self, hidden: int = 32) -> None:
