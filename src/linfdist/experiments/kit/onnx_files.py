@@ -17,7 +17,7 @@ def runs_here() -> bool:
     """Return whether ONNX files can be read and run."""
     try:
         import onnx  # noqa: F401
-        import onnxruntime  # noqa: F401
+        import onnxruntime  # type: ignore[import-untyped]  # noqa: F401
     except ImportError:
         return False
     return True
