@@ -65,6 +65,11 @@ class IBP(WorstCase):
         {"lr": 1e-3, "reach": 1.1, "kappa": (0.0, 0.0)},
         {"lr": 1e-3, "reach": 1.1, "kappa": (1.0, 0.5)},
     )
+    space: ClassVar[Space] = {
+        "reach": _REACH,
+        "kappa": Span(0.0, 0.9, first=0.0, log=False, form=lambda weight: (weight, weight)),
+        "lr": _LR,
+    }
 
     def __init__(self, penalty: float = 0.5) -> None:
         if not 0 <= penalty < math.inf:

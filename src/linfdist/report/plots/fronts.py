@@ -69,7 +69,7 @@ def fronts(rows: Sequence[Point], title: str = "", *, axes: Any = None, theme: T
         axes.plot(xs, ys, "o", color=colour, markersize=6 if ours else 4.5, zorder=4 if ours else 3)
     axes.set(xlim=(left, right), ylim=(bottom, top))
     axes.set(xlabel="correct, %", ylabel="certified, %")
-    axes.legend(frameon=False, loc="lower left")
+    axes.legend(loc="lower left", framealpha=1, edgecolor="none", facecolor=axes.get_facecolor()).set_zorder(5)
     set_title(axes, title or "Certified against clean accuracy")
     return axes
 
