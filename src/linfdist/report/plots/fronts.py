@@ -69,7 +69,7 @@ def fronts(rows: Sequence[Point], title: str = "", *, axes: Any = None, theme: T
         axes.plot(xs, ys, "o", color=colour, markersize=6 if ours else 4.5, zorder=4 if ours else 3)
     axes.set(xlim=(left, right), ylim=(bottom, top))
     axes.set(xlabel="correct, %", ylabel="certified, %")
-    axes.legend(loc="lower left", framealpha=1, edgecolor="none", facecolor=axes.get_facecolor()).set_zorder(5)
+    axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))  # beside: fronts may be anywhere
     set_title(axes, title or "Certified against clean accuracy")
     return axes
 
