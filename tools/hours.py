@@ -77,5 +77,5 @@ def _best(rows: Sequence[CompareRow]) -> list[CompareRow]:
     for row in sorted(rows, key=lambda row: row.certified):
         best[row.method] = row
     ranked = sorted(best.values(), key=lambda row: -row.certified)
-    ours = [row for row in ranked if row.method == "dist"]
-    return ours + [row for row in ranked if row.method != "dist"][:OTHERS]
+    ours = [row for row in ranked if row.ours]
+    return ours + [row for row in ranked if not row.ours][:OTHERS]

@@ -62,17 +62,20 @@ def tune(
     with checking("--methods"):
         searched(names, chosen)
     rows = run(search, names, out, data_dir, say, show=True)
-    console().print(show(front_table(rows)))
+    finished = [row for row in rows if row.problem is None]
+    if not finished:
+        raise ValueError(f"no trial came to its end: {rows[-1].problem}")
+    console().print(show(front_table(finished)))
     say(searched_how(rows))
-    for row in front([row for row in rows if row.ours]):
+    for row in front([row for row in finished if row.ours]):
         say(f"{row.certified:g} % certified, {row.clean:g} % correct: {command(row, given)}")
-    draw(lambda: fronts_chart(searches(rows)), out, search.name)
+    draw(lambda: fronts_chart(searches(finished)), out, search.name)
 
 
 def _recipe(data: str | None, recipe: str | None) -> "tuple[str, Recipe]":
     """Return the recipe that was asked for, and how to name it."""
     from linfdist import recipes
-    from linfdist.experiments.tables.rules import Rules
+    from linfdist.experiments.tables.rules import quick_recipe
 
     if (data is None) == (recipe is None):
         raise typer.BadParameter(f"give one of the two: --data ({', '.join(data_sets())}) or --recipe")
@@ -80,5 +83,5 @@ def _recipe(data: str | None, recipe: str | None) -> "tuple[str, Recipe]":
         with checking("--recipe"):
             return recipe, recipes.load(recipe)
     with checking("--data"):
-        quick = Rules(str(data), 1.0).recipe
+        quick = quick_recipe(str(data))
     return quick.name, quick

@@ -8,13 +8,16 @@ import time
 from itertools import pairwise
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 from typer.testing import CliRunner
 
 from linfdist import data, recipes
 from linfdist.baselines.methods.base import Span
 from linfdist.cli import app
+from linfdist.experiments.tables.compare import without_held_out
 from linfdist.experiments.tables.contenders import MethodContender, Task, contenders
 from linfdist.experiments.tables.rows import TuneRow, read_tune_rows
 from linfdist.experiments.tables.tune import Search, run, searched, suggested
@@ -49,9 +52,9 @@ def search(monkeypatch, tmp_path, digits):
     """Search among fakes whose epochs take a second; the test set is out of reach."""
     load = data.load
 
-    def only_training_images(name, split, *rest):
+    def only_training_images(name, split, *rest, **named):
         assert split == "train"
-        return load(name, split, *rest)
+        return load(name, split, *rest, **named)
 
     monkeypatch.setattr("linfdist.data.load", only_training_images)
     monkeypatch.setattr("linfdist.experiments.tables.tune.seconds_per_epoch", lambda *_: 1.0)
@@ -123,15 +126,70 @@ def test_a_trial_that_diverges_has_a_row(search):
     assert rows[1].problem.startswith("lost at")
 
 
+def test_rows_of_a_method_that_has_changed_are_of_others(search):
+    """The same numbers made another setting then: other steps of the attack, other weights of the loss."""
+
+    class Changed(Searched):
+        settings = ({**Searched.settings[0], "steps": 1},)
+
+    before = search(Searched(), trials=2)
+    after = search(Changed(), trials=2)
+    assert [row.point for row in after] == [row.point for row in before]
+    assert [row.setting["steps"] for row in after] == [1, 1]
+
+
+def test_a_rehearsal_that_diverges_is_a_trial_that_does(search, monkeypatch):
+    lost = [Diverged("lost at once", 0)] * 3  # when the budgets are checked, and in the first trial
+    lost_at_once = str(lost[0])
+
+    def timed(*_):
+        if lost:
+            raise lost.pop()
+        return 1.0
+
+    monkeypatch.setattr("linfdist.experiments.tables.tune.seconds_per_epoch", timed)
+    rows = search(Searched(), Searched("other"), trials=2)
+    assert [row.problem for row in rows] == [lost_at_once, None, None, None]
+
+
+def test_networks_that_may_have_seen_the_held_out_images_are_refused():
+    recipe = recipes.load("mnist-quick")
+    for change in ({"start": "mnist-0.3"}, {"mean_with": ["mnist-0.3"]}):
+        with pytest.raises(ValueError, match="may have seen the held-out images"):
+            searched(["dist"], recipe.override(change))
+
+
+def test_few_images_and_large_batches_are_named(tmp_path, digits):
+    huge = Search(recipes.load("digits-quick").override({"batch_size": 5000}), 5.0)
+    with pytest.raises(ValueError, match=r"1,?\d+ images are left to train on, fewer than a batch of dist has"):
+        run(huge, ["dist"], tmp_path, digits)
+    six = data.Dataset("digits", torch.zeros(6, 1, 8, 8, dtype=torch.uint8), torch.zeros(6, dtype=torch.int64), ())
+    few = Task(six, data.info("digits"), recipes.load("digits-quick"), 0)
+    with pytest.raises(ValueError, match="6 training images: some are held out, which takes at least 7"):
+        without_held_out(few)
+
+
+def test_images_are_resized_as_the_recipe_says(tmp_path):
+    folder = tmp_path / "pictures"
+    for label, grey in (("dark", 40), ("light", 200)):
+        for k in range(20):
+            path = folder / label / f"{k}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("L", (12, 14), grey + k).save(path)
+    recipe = recipes.load("digits-quick").override({"data": str(folder), "resize": 8, "batch_size": 8, "width": 8})
+    rows = run(Search(recipe, 1.0, 1), ["dist"], tmp_path / "out")
+    assert rows[0].shared != run(Search(recipe.override({"resize": 6}), 1.0, 1), ["dist"], tmp_path / "out")[0].shared
+
+
 def test_rows_of_others_stay_and_what_is_no_row_is_named(search, tmp_path):
     (row,) = search(Searched(), trials=1)
     other = row.model_copy(update={"point": {"lr": 1.0}})  # of a space that was another one then
-    (tmp_path / "rows.jsonl").write_text(other.model_dump_json(exclude_none=True) + "\n")
+    (tmp_path / "trials.jsonl").write_text(other.model_dump_json(exclude_none=True) + "\n")
     assert [each.point for each in search(Searched(), trials=1)] == [row.point]
-    assert [each.point for each in read_tune_rows(tmp_path / "rows.jsonl")] == [other.point, row.point]
-    with (tmp_path / "rows.jsonl").open("a") as file:
+    assert [each.point for each in read_tune_rows(tmp_path / "trials.jsonl")] == [other.point, row.point]
+    with (tmp_path / "trials.jsonl").open("a") as file:
         file.write('{"method": "fake"}\n')
-    with pytest.raises(ValueError, match=r"rows\.jsonl, line 3 is no result: setting: .*: remove this line"):
+    with pytest.raises(ValueError, match=r"trials\.jsonl, line 3 is no result: setting: .*: remove this line"):
         search(Searched(), trials=1)
 
 
@@ -140,7 +198,7 @@ def test_a_budget_that_is_too_small_says_what_is_needed(search, tmp_path):
     with pytest.raises(ValueError, match=r"budget = 1s: .* each of 20 trials; needed are at least: fake 2s\. Give"):
         search(fake, budget=1.0, trials=20)
     assert fake.calls == []
-    assert not (tmp_path / "rows.jsonl").exists()
+    assert not (tmp_path / "trials.jsonl").exists()
 
 
 def test_without_optuna_the_error_says_what_to_install(search, monkeypatch):
@@ -235,7 +293,7 @@ def test_the_command(tmp_path, digits, monkeypatch):
              "--out", str(tmp_path), "--data-dir", str(digits)]  # fmt: skip
     first = CliRunner().invoke(app, words)
     assert first.exit_code == 0, first.output
-    rows = read_tune_rows(tmp_path / "rows.jsonl")
+    rows = read_tune_rows(tmp_path / "trials.jsonl")
     assert [(row.method, row.number) for row in rows] == [("dist", 0), ("dist", 1), ("ibp", 0), ("ibp", 1)]
     assert "2 trials per method, 1s of training each; seed 0" in first.output
     for name in ("digits-quick-2s-trials2-seed0.png", "digits-quick-2s-trials2-seed0-dark.png"):
@@ -250,13 +308,13 @@ def test_the_command(tmp_path, digits, monkeypatch):
     assert second.exit_code == 0
     assert "trial 1 of 2" in first.output
     assert "trial 1" not in second.output
-    assert read_tune_rows(tmp_path / "rows.jsonl") == rows
+    assert read_tune_rows(tmp_path / "trials.jsonl") == rows
 
 
 def test_a_killed_search_resumes(tmp_path, digits):
     words = [sys.executable, "-m", "linfdist", "tune", "--data", "digits", "--budget", "3s", "--methods", "dist",
              "--trials", "3", "--out", str(tmp_path), "--data-dir", str(digits)]  # fmt: skip
-    file = tmp_path / "rows.jsonl"
+    file = tmp_path / "trials.jsonl"
     killed = subprocess.Popen(words, stdout=subprocess.DEVNULL)
     while killed.poll() is None and not (file.exists() and file.read_bytes()):
         time.sleep(0.02)
@@ -278,7 +336,8 @@ def test_a_killed_search_resumes(tmp_path, digits):
         (["--recipe", "digits-quick"], "give one of the two: --data (mnist, fashion, cifar10, digits) or --recipe"),
         (["--methods", "ipb"], "there is no 'ipb'; did you mean ibp"),
         (["--methods", "natural"], "nothing is searched of 'natural'; choose from dist, ibp"),
-        (["--trials", "0"], "trials = 0: must be at least 1"),
+        (["--trials", "0"], "trials = 0: must be between 1 and 10,000"),
+        (["--trials", "9" * 400], "must be between 1 and 10,000"),
         (["--seed", "-1"], "seed = -1: must be between 0 and 2**63 - 1"),
     ],
 )

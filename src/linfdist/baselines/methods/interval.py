@@ -19,6 +19,7 @@ from ..plan import Stage
 from .base import Settings, Space, Span, TrainingMethod, at_half_width
 from .plain import Adversarial
 
+TINY = 1e-12  # of what is divided by: a layer may be off for a whole batch
 _LR = Span(3e-4, 5e-3, first=1e-3)
 _REACH = Span(0.6, 1.5, first=1.0, log=False)
 
@@ -96,21 +97,22 @@ class IBP(WorstCase):
 def looseness(bounds: Bounds) -> Tensor:
     """Penalise layers of ReLUs whose boxes have grown, or which are almost all on or all off (Shi et al., 2021).
 
-    For each layer three ratios should be at least 1/2: the mean width of the boxes of the first affine layer to that of
-    its own; and, between the neurons that are on everywhere in their box and those that are off, the smaller sum to the
-    larger one, of the boxes' middles and of their squared distances from the mean. A ratio of 0 costs 1.
+    Three ratios per layer should be at least 1/2; a ratio of 0 costs 1. The first is the mean width of the boxes that
+    enter the first affine layer, divided by that of the boxes that enter these ReLUs. The other two compare neurons
+    that are on in their whole box with those that are off: the smaller of two sums divided by the larger one, of the
+    boxes' middles, and of the middles' squared distances from their mean.
     """
     layers = list(zip(bounds.network.body, bounds.boxes, strict=False))
     inner = [box for layer, box in layers if isinstance(layer, ReLU)]
     cost = bounds.boxes[0].lower.new_zeros(())
+    first = next(box.upper - box.lower for layer, box in layers if isinstance(layer, Affine))
     for lower, upper in inner:
-        first = next(box.upper - box.lower for layer, box in layers if isinstance(layer, Affine))
         middle = ((lower + upper) / 2).flatten()
         on, off = ((lower > 0).to(middle).flatten(), (upper < 0).to(middle).flatten())
-        ratios = [first.mean() / (upper - lower).mean()]
+        ratios = [first.mean() / (upper - lower).mean().clamp(min=TINY)]
         for value in (middle, (middle - middle.mean()).square()):
             sums = torch.stack([value @ on, value @ off]).abs()
-            ratios.append(sums.amin() / sums.amax().clamp(min=1e-12))
+            ratios.append(sums.amin() / sums.amax().clamp(min=TINY))
         cost = cost + (1 - 2 * torch.stack(ratios)).relu().sum() / len(inner)
     return cost
 

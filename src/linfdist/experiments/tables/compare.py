@@ -17,7 +17,7 @@ from ...training import Diverged
 from .contenders import Contender, Task, chosen
 from .entry import Entry, Images
 from .rows import CompareRow, plain, read_compare_rows
-from .rules import HELD_OUT, Rules, checksum, rounded_up_time, time_text
+from .rules import EVERY, HELD_OUT, Rules, checksum, rounded_up_time, time_text
 
 
 def run(
@@ -37,7 +37,7 @@ def run(
     wanted = chosen(names, rules.trials)
     folder = out / rules.name
     folder.mkdir(parents=True, exist_ok=True)
-    check_rows_file(rows_file)
+    check_rows_file(rows_file, "--rows or --out")
     with alone(folder / ".lock", f"compares into {folder}", "wait for it, or choose another --out"):
         images = load_images(rules, data_dir)
         done = {row.method for row in read_compare_rows(rows_file) if _fits(row, rules, images)}
@@ -46,14 +46,17 @@ def run(
     return [row for row in read_compare_rows(rows_file) if _fits(row, rules, images)]
 
 
-def check_rows_file(rows_file: Path) -> None:
-    """Raise before hours of training, and not after them; what other processes write there is left alone."""
+def check_rows_file(rows_file: Path, option: str) -> None:
+    """Raise before hours of training, and not after them; what other processes write there is left alone.
+
+    option: which one of the command line names another file.
+    """
     try:
         rows_file.parent.mkdir(parents=True, exist_ok=True)
         append(rows_file, "") if os.path.lexists(rows_file) else check_writable(rows_file)
     except OSError as error:
-        reason = error.strerror or error
-        raise ValueError(f"{rows_file} cannot be written ({reason}): choose another --rows or --out") from None
+        what = f"{rows_file} cannot be written ({error.strerror})" if error.strerror else str(error)
+        raise ValueError(f"{what}: choose another {option}") from None
 
 
 def load_images(rules: Rules, data_dir: Path | None = None) -> Images:
@@ -67,8 +70,10 @@ def load_images(rules: Rules, data_dir: Path | None = None) -> Images:
 def without_held_out(task: Task) -> tuple[Task, Dataset]:
     """Split a task's images into those of trials and those that choices are made on, spread over all."""
     count = len(task.dataset)
+    if count < EVERY:
+        raise ValueError(f"{count} training images: some are held out, which takes at least {EVERY}")
     out = torch.zeros(count, dtype=torch.bool)
-    out[spread_out(min(HELD_OUT, count // 7), count)] = True
+    out[spread_out(min(HELD_OUT, count // EVERY), count)] = True
     return replace(task, dataset=_some(task.dataset, ~out)), _some(task.dataset, out)
 
 

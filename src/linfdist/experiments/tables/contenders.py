@@ -25,6 +25,7 @@ REHEARSAL = 1 / 24  # in place of SHARE where no trial follows: a step may get s
 FIRST_STEPS = 4
 CAREFUL = 0.95  # plans fill so much of their time: an epoch may take longer than its probe
 _NETWORK = ("size", "width")  # what a setting may say of the network
+# What is searched of ours: factors of the recipe's own value, the lowest and the highest one.
 SEARCHED = {"threshold": (1 / 4, 3 / 2), "eps_train": (1 / 2, 3 / 2), "ce_end": (1 / 3, 300.0), "lr": (1 / 3, 3.0)}
 
 

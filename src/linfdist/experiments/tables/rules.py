@@ -12,17 +12,20 @@ from functools import cache
 from ... import recipes
 from ...data import NAMES
 from ...errors import closest
+from ...files import excerpt
 
 OURS = "dist"  # the method of this package's own networks
 TUNED = (OURS, "ibp", "sabr", "mtl-ibp")  # methods that are searched unless others are named
 TUNED_TRIALS = 8
 TRIALS = 3
 TRIALS_SHARE = 0.25  # of the budget, for all trials together; none if there is only one setting
-HELD_OUT = 1000  # training images that choices are made on, but at most every seventh
+HELD_OUT = 1000  # training images that choices are made on,
+EVERY = 7  # but at most every seventh
 SHORTEST_TRIAL = 0.1  # epochs
 AUGMENTATION = ("pad", "pad_mode", "flip")
 SHARED = frozenset({"data", "eps", *AUGMENTATION})  # keys of the recipe that every contender takes
 _LONGEST = 1000 * 3600
+_MOST_TRIALS = 10_000
 
 
 @cache
@@ -31,6 +34,14 @@ def data_sets() -> tuple[str, ...]:
     quick = {name: f"{name}-quick" for name in NAMES}
     shipped = recipes.names()
     return tuple(name for name, recipe in quick.items() if recipe in shipped and recipes.load(recipe).crop is None)
+
+
+def quick_recipe(data: str) -> recipes.Recipe:
+    """Return the quick recipe of a data set; ValueError if contenders cannot share one."""
+    known = data_sets()
+    if data not in known:
+        raise ValueError(f"data = {data!r}: must be one of {', '.join(known)}{closest(data, known)}")
+    return recipes.load(f"{data}-quick")
 
 
 @dataclass(frozen=True)
@@ -48,9 +59,7 @@ class Rules:
     limit: int | None = None
 
     def __post_init__(self) -> None:
-        known = data_sets()
-        if self.data not in known:
-            raise ValueError(f"data = {self.data!r}: must be one of {', '.join(known)}{closest(self.data, known)}")
+        _ = self.recipe
         check_numbers(self.budget, self.trials, self.seed)
         if self.limit is not None and self.limit < 1:
             raise ValueError(f"limit = {self.limit}: must be at least 1 image")
@@ -58,7 +67,7 @@ class Rules:
     @property
     def recipe(self) -> recipes.Recipe:
         """The recipe whose ε and augmentation all of them take: the quick one of the data set."""
-        return recipes.load(f"{self.data}-quick")
+        return quick_recipe(self.data)
 
     @property
     def name(self) -> str:
@@ -88,11 +97,11 @@ class Rules:
 
 
 def check_numbers(budget: float, trials: int, seed: int) -> None:
-    """Raise ValueError unless these can be the rules of a comparison or a search."""
+    """Raise ValueError for an invalid budget, number of trials or seed."""
     if not 0 < budget <= _LONGEST:
         raise ValueError(f"budget = {budget!r}: must be more than 0 and at most {time_text(_LONGEST)}")
-    if trials < 1:
-        raise ValueError(f"trials = {trials}: must be at least 1")
+    if not 1 <= trials <= _MOST_TRIALS:
+        raise ValueError(f"trials = {excerpt(trials)}: must be between 1 and {_MOST_TRIALS:,}")
     if not 0 <= seed < 2**63:
         raise ValueError(f"seed = {seed}: must be between 0 and 2**63 - 1")
 

@@ -6,6 +6,7 @@ without the held-out ones, and is measured on these.
 
 import hashlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 from itertools import count, takewhile
@@ -21,11 +22,10 @@ from ...data import Dataset
 from ...files import alone
 from ...ops.machine import in_words
 from ...recipes import Recipe, setting
-from ...runs.folder import ROWS
 from ...runs.records import append_records
 from ...training import Diverged
 from .compare import check_rows_file, without_held_out
-from .contenders import REHEARSAL, Contender, Task, chosen, contenders, epochs_within, seconds_per_epoch
+from .contenders import REHEARSAL, Contender, Task, chosen, contenders, seconds_per_epoch
 from .entry import measure, percentages, train_within
 from .rows import TuneRow, plain, read_tune_rows, setting_in_words
 from .rules import (
@@ -40,13 +40,15 @@ from .rules import (
     time_text,
 )
 
+ROWS = "trials.jsonl"
+TOO_SHORT = 0.01  # of a trial: what ended sooner tells nothing of the time of an epoch
 RANDOM = 4  # trials before the sampler learns from them; the first is declared, the others are drawn
 DIGITS = 4  # of the numbers that are suggested
 
 
 @dataclass(frozen=True)
 class Search:
-    """What every method gets: a recipe's images, ε and augmentation, and seconds of training for all of its trials.
+    """What every method gets: a recipe's images, ε, padding and flips, and seconds of training for all of its trials.
 
     Ours takes the whole recipe. A search with more trials goes on with those of this one, if each has the same time.
     """
@@ -80,16 +82,16 @@ def run(
 ) -> list[TuneRow]:
     """Run the missing trials of the named methods, or of `TUNED`; return the rows of the search.
 
-    They are kept in rows.jsonl of the folder `out`; a trial that was stopped starts again. Raises ValueError, before
+    They are kept in trials.jsonl of the folder `out`; a trial that was stopped starts again. Raises ValueError, before
     anything is trained, that names the methods whose budget is too small, and ImportError without Optuna.
     """
     wanted = searched(names, search.recipe)
     _optuna()
-    out.mkdir(parents=True, exist_ok=True)
-    check_rows_file(out / ROWS)
+    check_rows_file(out / ROWS, "--out")
     with alone(out / ".lock", f"searches into {out}", "wait for it, or choose another --out"):
-        images = data.load(search.recipe.data, "train", data_dir)
-        task, held = without_held_out(Task(images, data.info(search.recipe.data), search.recipe, search.seed))
+        recipe = search.recipe
+        images = data.load(recipe.data, "train", data_dir, resize=recipe.resize)
+        task, held = without_held_out(Task(images, data.info(recipe.data, recipe.resize), recipe, search.seed))
         courses = [Course(each, search, task, held, out / ROWS, tell, show) for each in wanted]
         _check_budget([course for course in courses if course.unfinished], search)
         for course in courses:
@@ -100,6 +102,11 @@ def run(
 
 def searched(names: Sequence[str], recipe: Recipe) -> list[Contender]:
     """Return the named contenders; ValueError if one cannot be searched with this recipe."""
+    if recipe.start or recipe.mean_with:
+        raise ValueError(
+            f"recipe {recipe.name}: start and mean_with name networks that may have seen the held-out images, which "
+            "the search measures on: leave them out"
+        )
     wanted = chosen(names or TUNED, 1)
     for each in wanted:
         if not each.space(recipe):
@@ -170,7 +177,7 @@ class Course:
         self.stated = {  # by all of its rows
             "data": search.recipe.data,
             "eps": search.recipe.eps,
-            "shared": checksum(search.recipe, SHARED),
+            "shared": checksum(search.recipe, SHARED | {"resize"}),
             "recipe": checksum(search.recipe, contender.takes),
             "method": contender.name,
             "title": contender.title,
@@ -188,6 +195,7 @@ class Course:
             all(getattr(row, key) == value for key, value in self.stated.items())
             and row.point.keys() == self.space.keys()
             and all(span.low <= row.point[key] <= span.high for key, span in self.space.items())
+            and row.setting == plain(self.contender.setting(self.space, row.point))
         )
 
     @property
@@ -203,7 +211,7 @@ class Course:
     def epoch_seconds(self) -> float:
         """Return the seconds per epoch of the last trial that came to its end, or of short trainings."""
         for row in reversed(self.rows):
-            if row.problem is None and row.seconds:
+            if row.problem is None and row.seconds >= TOO_SHORT * self.search.seconds:
                 return row.seconds / row.epochs
         if not self.timed:
             _, tried = self.next_point()
@@ -213,13 +221,13 @@ class Course:
 
     def trial(self) -> None:
         """Train with the next setting, measure the network on the held-out images, and keep the row."""
-        (point, tried), seconds, per_epoch = self.next_point(), self.search.seconds, self.epoch_seconds()
+        (point, tried), seconds = self.next_point(), self.search.seconds
         what = f"trial {len(self.rows) + 1} of {self.search.trials}, {setting_in_words(plain(tried))}"
-        epochs, took = epochs_within(seconds, per_epoch, self.contender.steps_per_epoch(self.task, tried)), 0.0
+        epochs, took = 1 / self.contender.steps_per_epoch(self.task, tried), 0.0  # if it diverges at once
         measured, problem = {"clean": 0.0, "pgd20": 0.0, "certified": 0.0}, None
         try:
             network, epochs, took = train_within(
-                seconds, per_epoch, self.contender, self.task, tried, what, self.tell, self.show
+                seconds, self.epoch_seconds(), self.contender, self.task, tried, what, self.tell, self.show
             )
             measured = measure(network, self.held, self.search.recipe.eps, str(self.stated["certified_by"]))
         except Diverged as error:
@@ -236,8 +244,15 @@ class Course:
 
 
 def _check_budget(courses: Sequence[Course], search: Search) -> None:
-    """Raise ValueError if a trial is too short for a tenth of an epoch of a method."""
-    needs = {each.contender.name: each.epoch_seconds() * SHORTEST_TRIAL * search.trials for each in courses}
+    """Raise ValueError if a trial is too short for a tenth of an epoch of a method, or a batch for the images."""
+    needs = {}
+    for each in courses:
+        if each.contender.steps_per_epoch(each.task, each.next_point()[1]) < 1:
+            raise ValueError(
+                f"{len(each.task.dataset)} images are left to train on, fewer than a batch of {each.contender.name} has"
+            )
+        with suppress(Diverged):  # its trial says so, and others go on
+            needs[each.contender.name] = each.epoch_seconds() * SHORTEST_TRIAL * search.trials
     late = {name: needed for name, needed in needs.items() if needed > search.budget}
     if late:
         raise ValueError(
