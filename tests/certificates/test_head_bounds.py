@@ -188,15 +188,20 @@ def test_lines_enclose_tanh_and_touch_it():
 
 
 def test_a_line_is_the_best_of_its_kind():
-    """[−1, 3]: no other slope has a lower middle; [1, 2]: the tangent at 3/2; [−2, −1]: the chord."""
-    lower, upper = torch.tensor([-1.0, 1.0, -2.0]).double(), torch.tensor([3.0, 2.0, -1.0]).double()
-    lines = tanh_lines(lower, upper)
-    assert lines.upper_slope[1].item() == pytest.approx(1 - math.tanh(1.5) ** 2)
-    assert lines.upper_slope[2].item() == pytest.approx(math.tanh(2) - math.tanh(1))
-    h = torch.linspace(-1, 3, 4001).double()
+    """[1, 2]: the tangent at 3/2; [−2, −1]: the chord."""
+    lines = tanh_lines(torch.tensor([1.0, -2.0]).double(), torch.tensor([2.0, -1.0]).double())
+    assert lines.upper_slope[0].item() == pytest.approx(1 - math.tanh(1.5) ** 2)
+    assert lines.upper_slope[1].item() == pytest.approx(math.tanh(2) - math.tanh(1))
+
+
+@pytest.mark.parametrize(("lower", "upper"), [(-1.0, 3.0), (-3.0, 1.0), (-3.0, 0.3), (-0.2, 0.1)])
+def test_no_other_line_has_a_lower_middle(lower, upper):
+    """The tangent at the middle, the one through the lower end, and the chord."""
+    lines = tanh_lines(torch.tensor(lower).double(), torch.tensor(upper).double())
+    h, middle = torch.linspace(lower, upper, 4001).double(), (lower + upper) / 2
     slopes = torch.linspace(0, 1, 2001).double()[:, None]
-    middles = slopes[:, 0] + (h.tanh() - slopes * h).amax(1)
-    assert (lines.upper_slope[0] + lines.upper_offset[0]).item() == pytest.approx(middles.min().item(), abs=2e-3)
+    middles = slopes[:, 0] * middle + (h.tanh() - slopes * h).amax(1)
+    assert (lines.upper_slope * middle + lines.upper_offset).item() == pytest.approx(middles.min().item(), abs=2e-3)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
