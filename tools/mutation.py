@@ -49,7 +49,8 @@ CORE = {  # what certificates rest on, and the quick tests of each file
     "certificates/margins.py": "baselines/test_linear.py baselines/test_zonotope.py",
     "certificates/proofs.py": "certificates/test_radius.py certificates/test_certify.py certificates/test_margin.py",
     "certificates/checks.py": "certificates/test_refusals.py attacker/test_conditions.py",
-    "certificates/certificate.py": "certificates/test_shown.py certificates/test_certify.py",
+    "certificates/certificate.py": "certificates/test_shown.py certificates/test_certifier.py "
+    "certificates/test_certify.py",
     "certificates/milp.py": "certificates/test_milp.py",
     "certificates/milp_program.py": "certificates/test_milp.py",
     "nn/base.py": "certificates/test_rounding.py attacker/test_shapes.py nn/test_mean_pool.py",
