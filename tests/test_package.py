@@ -5,6 +5,7 @@ import importlib
 import re
 from importlib.metadata import version
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 
@@ -359,6 +360,16 @@ def test_the_version_is_the_same_everywhere():
     assert re.search(rf"^version: {number}$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
     newest = re.findall(r"^## \[([\d.]+)\] - \d{4}-\d\d-\d\d$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert newest[0] == PROJECT["version"]
+
+
+def test_the_docs_name_what_there_is():
+    """By full names; on the page in the browser, `linfdist` is an object of JavaScript."""
+    pages = [page for page in (*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")) if page.name != "CHANGELOG.md"]
+    texts = [page.read_text(encoding="utf-8") for page in pages if page.name != "html.md"]
+    names = {name for text in texts for name in re.findall(r"`((?:linfdist|ld)(?:\.\w+)+)", text)}
+    assert "ld.certify" in names
+    for name in names:
+        assert resolve_name(re.sub("^ld\\b", "linfdist", name)) is not None, name
 
 
 def test_workflows_and_the_makefile_name_what_there_is():
