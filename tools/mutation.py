@@ -58,7 +58,8 @@ CORE = {  # what certificates rest on, and the quick tests of each file
     "nn/pixels.py": "nn/test_normalize.py nn/test_clip.py nn/test_mean_pool.py nn/test_mirror_pairs.py nn/test_view.py "
     "models/test_pool_clip.py",
     "nn/head.py": "nn/test_head.py certificates/test_head_bounds.py",
-    "models/base.py": "certificates/test_denormals.py certificates/test_rounding.py models/test_dist_net.py",
+    "models/base.py": "certificates/test_denormals.py certificates/test_rounding.py models/test_dist_net.py "
+    "models/test_composed.py",
 }
 OPERATORS: dict[type, tuple[str, str]] = {  # of Python's syntax: how each is written, and what takes its place
     ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.GtE: (">=", ">"), ast.Eq: ("==", "!="),

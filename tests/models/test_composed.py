@@ -370,3 +370,17 @@ def test_a_configuration_is_built_anew():
     again = from_config(GOOD.config)
     assert again.config == GOOD.config
     assert not torch.equal(again.body.layers[2].weight, GOOD.body.layers[2].weight)
+
+
+def test_networks_without_a_configuration_differ_by_their_attributes():
+    """Rows name the network by its checksum: two that compute different things must not share it."""
+
+    class Own(Composed):
+        pass
+
+    def made(view):
+        torch.manual_seed(0)
+        return Own(Stack(View(view), Flatten()), NearestClass(9, 2), (1, 3, 3))
+
+    assert made("mirror").config == {}
+    assert made("mirror").checksum() == made("mirror").checksum() != made("same").checksum()
