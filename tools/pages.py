@@ -138,7 +138,7 @@ def page(results: Results, pictures: Sequence[str]) -> str:
     """Write the results page in Markdown; pictures: the names of those there are."""
     parts = [_INTRODUCTION]
     if results.cards:
-        parts += ["## Shipped networks", *filter(None, [news_block(results)]), _networks(results)]
+        parts += ["## Shipped networks", *filter(None, [news_block(results)]), _BOLD, _networks(results)]
         parts += [*_zoo_picture("radius", pictures), *_contrast(results, pictures), *_note(results, "networks")]
         parts += ["## How close the proofs are to the truth", _TIGHTNESS, _tightness(results)]
         parts += ["## Training time", *_zoo_picture("time", pictures), *_zoo_picture("training", pictures)]
@@ -167,7 +167,7 @@ def _tables(results: Results, pictures: Sequence[str], wanted: Sequence[int], im
             comparison = paper_table(table, scale, mine, results.peers)  # type: ignore[arg-type]
             parts += [f"## {comparison.title}", _scale(table, scale, mine)]
             parts.append(as_markdown(comparison))
-            parts += [compared.NOTE] if results.peers and table in PEERS and scale == "laptop" else []
+            parts += [compared.note(table)] if results.peers and table in PEERS and scale == "laptop" else []
             picture = {3: "ablation", 7: "depth"}.get(table, "")
             shown = picture in pictures and scale == "laptop"
             parts += [_picture(picture, comparison.title, images)] if shown else []
@@ -243,14 +243,19 @@ def _networks(results: Results) -> str:
     lines = []
     for card in results.cards:
         recipe = card.recipe
-        paper = paper_certified(card.data, card.eps, recipe["model"])
         network = f"{NETWORKS[recipe['model']].title}, {recipe['depth']} × {recipe['width']}{card.mean_in_words}"
         lines.append([
-            f"`{card.name}`", f"**{down(written(card.certified), 2)}**", "–" if paper is None else str(paper),
-            nearest(card.clean, 2), card.data, card.eps, network, f"{card.hours:g}",
-            f"{results.sizes[card.name] / 1e6:.1f}",
+            f"`{card.name}`", *_beside_paper(card), nearest(card.clean, 2), card.data, card.eps, network,
+            f"{card.hours:g}", f"{results.sizes[card.name] / 1e6:.1f}",
         ])  # fmt: skip
     return markdown(headings, lines, 1)
+
+
+def _beside_paper(card: Card) -> tuple[str, str]:
+    """Write what is certified, in bold if it is no less than in the paper, and the paper's number."""
+    paper, certified = paper_certified(card.data, card.eps, card.recipe["model"]), written(card.certified)
+    text = down(certified, 2)
+    return (text, "–") if paper is None else (f"**{text}**" if certified >= Fraction(paper) else text, str(paper))
 
 
 def _tightness(results: Results) -> str:
@@ -264,9 +269,10 @@ def _tightness(results: Results) -> str:
     return markdown(headings, lines, 1)
 
 
+_BOLD = "In bold: no less than the paper has for this kind of network."
 _README_TABLE = (
     "The best network for each data set and radius, in percent of the test images. Certified: right, and proved to "
-    "stay so at ε. Clean: right. In bold: no less than the paper has for this kind of network."
+    f"stay so at ε. Clean: right. {_BOLD}"
 )
 
 
@@ -280,12 +286,8 @@ def readme_block(results: Results) -> str:
         best[card.data, card.eps] = max(before, card, key=lambda each: written(each.certified))
     lines = []
     for card in best.values():
-        paper = paper_certified(card.data, card.eps, card.recipe["model"])
-        certified = down(written(card.certified), 2)
-        if paper is not None and written(card.certified) >= Fraction(paper):
-            certified = f"**{certified}**"
-        lines.append([f'`ld.load("{card.name}")`', certified, "–" if paper is None else str(paper),
-                      nearest(card.clean, 2), card.data, card.eps])  # fmt: skip
+        shown = [nearest(card.clean, 2), card.data, card.eps]
+        lines.append([f'`ld.load("{card.name}")`', *_beside_paper(card), *shown])
     headings = ["", "certified", "certified, paper", "clean", "data", "ε"]
     return f"{_README_TABLE}\n\n{markdown(headings, lines, 1)}\n\n[All networks and results](docs/results.md)"
 

@@ -45,7 +45,10 @@ def list_(
     with checking("--eps"):
         radius = None if eps is None else parse_eps(eps)
     chosen = [each for each in cards if data in (None, each.data) and radius in (None, parse_eps(each.eps))]
-    table = Table("name", "data", "eps", box=SIMPLE_HEAD)
+    table = Table(box=SIMPLE_HEAD)
+    table.add_column("name", no_wrap=True, min_width=max((len(each.name) for each in chosen), default=0))
+    table.add_column("data")
+    table.add_column("eps")
     for heading in ("clean", "certified", "paper", "MB"):
         table.add_column(heading, justify="right")
     for each in sorted(chosen, key=lambda each: (each.data, parse_eps(each.eps), -each.certified)):

@@ -281,7 +281,10 @@ class Recipe(BaseModel):
     def unused_keys(self) -> dict[str, str]:
         """Return the keys that have no effect in this recipe, each with the reason."""
         reasons = {
-            "pool": (not NETWORKS[self.model].pools, f"model = {self.model!r} looks at the pixels"),
+            "pool": (
+                not NETWORKS[self.model].pools,
+                f"the convolutions of model = {self.model!r} take pixels, not means of blocks",
+            ),
             "per_class": (self.ending != "plain", f"model = {self.model!r} has a head instead"),
             "dense": (self.model != "conv_dist_net", f"model = {self.model!r} has no such layer"),
             "head": (self.ending != "head", f"model = {self.model!r} has no head"),
