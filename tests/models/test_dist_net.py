@@ -269,6 +269,11 @@ def test_impossible_networks(make, wrong, message):
         make(**wrong)
 
 
+def test_convolutions_below_two_dist_layers():
+    with pytest.raises(ValueError, match="depth must be at least 3, got 2"):
+        NETS["ConvDistNet"](depth=2)
+
+
 # --- configuration --------------------------------------------------------------------------------
 
 

@@ -36,11 +36,14 @@ def test_images_are_held_out_of_every_class(noise, tmp_path):
     assert metrics(tmp_path / "run")[0]["step"] == 3  # of 7 images each: 21 are left
 
 
+SMALL = {"dist_net": {}, "conv_dist_net": {"dense": 5}}  # what is above the layers of `width`, if no head is
+
+
 @pytest.mark.parametrize("name", recipes.names())
 def test_two_steps(name, noise, tmp_path):
     recipe = recipes.load(name)
     small = {"data": str(noise / recipe.data), "width": 3, "batch_size": 12, "epochs": 1}
-    recipe = recipe.override(small if recipe.model == "dist_net" else {**small, "head": 5})
+    recipe = recipe.override(small | SMALL.get(recipe.model, {"head": 5}))
     out = train(recipe, tmp_path / "run", quiet=True)
     assert files(out) == FINISHED
     (row,) = metrics(out)

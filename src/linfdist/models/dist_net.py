@@ -127,10 +127,10 @@ class ConvDistNet(PixelNet):
         clip: Sequence[float] | None = None,
         mirror_pairs: bool = False,
     ) -> None:
-        if depth < 3:
-            raise ValueError(f"depth = {depth}: must be at least 3, a convolution and two dist layers above it")
         sizes = {"classes": classes, "width": width, "depth": depth, "per_class": per_class, "dense": dense}
         super().__init__(check_sizes(shape, mean, crop, **sizes), crop)
+        if depth < 3:
+            raise ValueError(f"depth must be at least 3, got {depth}: a convolution, and two dist layers above it")
         first = first_layers(mean, std, crop, clip, mirror_pairs)
         self.config = config_of(ConvDistNet, locals())
         layers, inputs = convolutions((shape[0], *self.size), width, depth - 2, identity_init, mean_shift)

@@ -208,7 +208,7 @@ def test_a_network_that_cannot_be_read_is_named(contend, tmp_path):
         (["--data", "mnits"], "Invalid value for --data: data = 'mnits': must be one of mnist"),
         (["--methods", "ipb"], "there is no 'ipb'; did you mean ibp"),
         (["--methods", ","], "there is no ''; the methods are dist, natural"),
-        (["--trials", "0"], "trials = 0: must be at least 1"),
+        (["--trials", "0"], "trials = 0: must be between 1 and 10,000"),
         (["--limit", "0"], "limit = 0: must be at least 1 image"),
     ],
 )

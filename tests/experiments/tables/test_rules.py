@@ -62,7 +62,7 @@ def test_how_time_is_shared():
         ({"data": "mnits"}, "data = 'mnits': must be one of mnist, .*; did you mean mnist"),
         ({"budget": 0.0}, "budget = 0.0: must be more than 0"),
         ({"budget": float("nan")}, "budget = nan"),
-        ({"trials": 0}, "trials = 0: must be at least 1"),
+        ({"trials": 0}, "trials = 0: must be between 1 and 10,000"),
         ({"seed": -1}, "seed = -1"),
         ({"limit": 0}, "limit = 0"),
     ],
