@@ -189,9 +189,11 @@ def test_misuse_is_told_once_a_machine(job, tmp_path):
     for each in (errors, more):
         assert each.splitlines().count(text) in (1, 2)  # once in each of two attempts, if there were two
     texts = finish(made.launch(more=["--set", "width=12"]), made.launch(more=["--set", "width=14"]), good=False)
-    for _, errors in texts:
-        assert "width of the recipe is 1" in errors
-        assert "traceback : error: the processes of this job differ" in errors  # torchrun's own report has the reason
+    assert all("width of the recipe is 1" in errors for _, errors in texts)
+    # torchrun's own report has the reason too, except where the other machine took the meeting place with it first.
+    reported = ["traceback : error: the processes of this job differ" in errors for _, errors in texts]
+    assert any(reported)
+    assert all(told or "RendezvousConnectionError" in errors for told, (_, errors) in zip(reported, texts, strict=True))
 
 
 @pytest.mark.slow
