@@ -19,7 +19,7 @@ from .fakes import Fake
 def _small(monkeypatch):
     """Epochs of one second, few images to choose by, one round of attacks: time and attacks are tested elsewhere."""
     monkeypatch.setattr("linfdist.experiments.tables.entry.seconds_per_epoch", lambda *_: 1.0)
-    monkeypatch.setattr("linfdist.experiments.tables.compare.HELD_OUT", 40)
+    monkeypatch.setattr("linfdist.experiments.tables.trials.HELD_OUT", 40)
     monkeypatch.setattr("linfdist.evaluation.gallery.ROUNDS", 1)
 
 
@@ -55,7 +55,7 @@ def test_a_row_and_its_choice(contend):
 def test_nobody_takes_longer_than_the_others(contend, monkeypatch):
     """A training whose epochs take twice as long as its probes is done again, with half of the epochs."""
     now, fake = [0.0], Fake()
-    monkeypatch.setattr("linfdist.experiments.tables.entry.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("linfdist.experiments.tables.trials.time.perf_counter", lambda: now[0])
     train = fake.train
 
     def slow(task, setting, epochs, after_epoch):

@@ -6,15 +6,9 @@ import pytest
 
 from linfdist import recipes
 from linfdist.data import NAMES, info, load
-from linfdist.experiments.tables.contenders import (
-    MethodContender,
-    Task,
-    chosen,
-    contenders,
-    epochs_within,
-    seconds_per_epoch,
-)
+from linfdist.experiments.tables.contenders import MethodContender, Task, chosen, contenders
 from linfdist.experiments.tables.rules import Rules, data_sets, parse_budget, rounded_up_time, time_text
+from linfdist.experiments.tables.trials import epochs_within, seconds_per_epoch
 
 from .fakes import Fake
 
@@ -109,7 +103,7 @@ def test_the_pace_is_that_of_what_is_added(digits, monkeypatch):
     """A training of n steps that takes 5 + 2 n seconds: an epoch of 13 takes 26, whatever its beginning costs."""
     task = Task(load("digits", data_dir=digits), info("digits"), Rules("digits", 1).recipe, 0)
     fake, now = Fake(), [0.0]
-    monkeypatch.setattr("linfdist.experiments.tables.contenders.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("linfdist.experiments.tables.trials.time.perf_counter", lambda: now[0])
     train = fake.train
 
     def slow(task, setting, epochs):

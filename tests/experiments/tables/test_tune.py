@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 from linfdist import data, recipes
 from linfdist.baselines.methods.base import Span
 from linfdist.cli import app
-from linfdist.experiments.tables.compare import without_held_out
 from linfdist.experiments.tables.contenders import MethodContender, Task, contenders
 from linfdist.experiments.tables.rows import TuneRow, read_tune_rows
+from linfdist.experiments.tables.trials import without_held_out
 from linfdist.experiments.tables.tune import Search, run, searched, suggested
 from linfdist.report.plots.fronts import front
 from linfdist.training import Diverged
@@ -44,7 +44,7 @@ class Searched(Fake):
 
 @pytest.fixture(autouse=True)
 def _few_held_out(monkeypatch):
-    monkeypatch.setattr("linfdist.experiments.tables.compare.HELD_OUT", 40)
+    monkeypatch.setattr("linfdist.experiments.tables.trials.HELD_OUT", 40)
 
 
 @pytest.fixture

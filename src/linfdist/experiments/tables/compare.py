@@ -1,23 +1,20 @@
 """Run a comparison: each contender that has no row yet, one after the other."""
 
-import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from ... import data
-from ...data import Dataset
-from ...data.base import spread_out
-from ...files import alone, append, check_writable
+from ...files import alone
 from ...runs.folder import MODEL
 from ...runs.records import append_records
 from ...training import Diverged
 from .contenders import Contender, Task, chosen
 from .entry import Entry, Images
-from .rows import CompareRow, plain, read_compare_rows
-from .rules import EVERY, HELD_OUT, Rules, checksum, rounded_up_time, time_text
+from .rows import CompareRow, check_rows_file, plain, read_compare_rows
+from .rules import Rules, checksum, rounded_up_time, time_text
+from .trials import some, without_held_out
 
 
 def run(
@@ -46,39 +43,12 @@ def run(
     return [row for row in read_compare_rows(rows_file) if _fits(row, rules, images)]
 
 
-def check_rows_file(rows_file: Path, option: str) -> None:
-    """Raise before hours of training, and not after them; what other processes write there is left alone.
-
-    option: which one of the command line names another file.
-    """
-    try:
-        rows_file.parent.mkdir(parents=True, exist_ok=True)
-        append(rows_file, "") if os.path.lexists(rows_file) else check_writable(rows_file)
-    except OSError as error:
-        what = f"{rows_file} cannot be written ({error.strerror})" if error.strerror else str(error)
-        raise ValueError(f"{what}: choose another {option}") from None
-
-
 def load_images(rules: Rules, data_dir: Path | None = None) -> Images:
     """Load the images of all steps of a comparison."""
     whole = Task(data.load(rules.data, "train", data_dir), data.info(rules.data), rules.recipe, rules.seed)
     test = data.load(rules.data, "test", data_dir)
     first = torch.arange(min(len(test), rules.limit or len(test)))
-    return Images(*without_held_out(whole), whole, _some(test, first))
-
-
-def without_held_out(task: Task) -> tuple[Task, Dataset]:
-    """Split a task's images into those of trials and those that choices are made on, spread over all."""
-    count = len(task.dataset)
-    if count < EVERY:
-        raise ValueError(f"{count} training images: some are held out, which takes at least {EVERY}")
-    out = torch.zeros(count, dtype=torch.bool)
-    out[spread_out(min(HELD_OUT, count // EVERY), count)] = True
-    return replace(task, dataset=_some(task.dataset, ~out)), _some(task.dataset, out)
-
-
-def _some(dataset: Dataset, which: torch.Tensor) -> Dataset:
-    return Dataset(dataset.name, dataset.images[which], dataset.labels[which], dataset.classes)
+    return Images(*without_held_out(whole), whole, some(test, first))
 
 
 def _fits(row: CompareRow, rules: Rules, images: Images) -> bool:

@@ -1,6 +1,5 @@
-"""Who is compared: every method of `linfdist.baselines`, and the paper's own networks; and how long they train."""
+"""Who is compared: every method of `linfdist.baselines`, and the paper's own networks."""
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -20,10 +19,6 @@ from ...training import Trainer
 from .rules import AUGMENTATION, OURS, SHARED
 
 AfterEpoch = Callable[[float, float], object]  # is told how many epochs are done, and the training accuracy (percent)
-SHARE = 0.01  # of the budget: probes are doubled until one takes that long
-REHEARSAL = 1 / 24  # in place of SHARE where no trial follows: a step may get slower while a network learns
-FIRST_STEPS = 4
-CAREFUL = 0.95  # plans fill so much of their time: an epoch may take longer than its probe
 _NETWORK = ("size", "width")  # what a setting may say of the network
 # What is searched of ours: factors of the recipe's own value, the lowest and the highest one.
 SEARCHED = {"threshold": (1 / 4, 3 / 2), "eps_train": (1 / 2, 3 / 2), "ce_end": (1 / 3, 300.0), "lr": (1 / 3, 3.0)}
@@ -175,26 +170,3 @@ def chosen(names: Sequence[str], trials: int) -> list[Contender]:
                 f"trials = {trials}: must be at most {len(each.settings)}, for {each.name} has so many settings to try"
             )
     return wanted
-
-
-def seconds_per_epoch(contender: Contender, task: Task, setting: Mapping[str, Any], long: float) -> float:
-    """Time short trainings, of 4, 8, 16, ... steps: each goes through the whole schedule, as the real one will.
-
-    long: the seconds that the last of them takes at least, unless that is a whole epoch. The difference between the
-    last two times leaves out what every training costs once, however short it is.
-    """
-    per_epoch = contender.steps_per_epoch(task, setting)
-    steps, before = FIRST_STEPS, None
-    while True:
-        start = time.perf_counter()
-        contender.train(task, setting, steps / per_epoch)
-        took = time.perf_counter() - start
-        if before is not None and (took >= long or steps >= per_epoch):
-            gained = (took - before) / (steps / 2)
-            return per_epoch * max(gained, took / steps / 2)  # a hiccup of the machine must not promise too much
-        steps, before = 2 * steps, took
-
-
-def epochs_within(seconds: float, epoch: float, steps_per_epoch: int) -> float:
-    """How many epochs to plan, in whole steps; at least one step."""
-    return max(1, int(CAREFUL * seconds / epoch * steps_per_epoch)) / steps_per_epoch

@@ -4,19 +4,16 @@ Each finished step is kept in a file, and not repeated: trial-1.json, ..., model
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from ... import models
-from ...attacks import attack
 from ...data import Dataset
-from ...evaluation import BATCH, Violated, evaluate, summarise, violations
-from ...evaluation.batch import Certifiers, evaluate_batch
+from ...evaluation import evaluate
 from ...evaluation.progress import busy
 from ...files import header_in, read_bytes, write_atomically
 from ...models import PixelNet
@@ -25,13 +22,12 @@ from ...ops.machine import in_words
 from ...runs.folder import MODEL
 from ...runs.records import Record, read_records
 from ...training import Diverged
-from .contenders import REHEARSAL, SHARE, AfterEpoch, Contender, Task, epochs_within, seconds_per_epoch
+from .contenders import Contender, Task
 from .rows import CompareRow, Setting, Trial, plain, setting_in_words
 from .rules import Rules, checksum
+from .trials import REHEARSAL, SHARE, epochs_within, measure, percentages, seconds_per_epoch, told_to, train_within
 
 MEASURED_BY = ("pgd", "strong")  # of every row, for the columns pgd20 and strongest: a further attack would change rows
-ATTEMPTS = 3  # at a training that ends in time: long ones may be slower than short ones, as distances get dearer
-LATE = 1.1  # times what a training may take
 _RESET, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 HEADER = "compare"  # the key of a network's file that holds its record
 
@@ -105,7 +101,7 @@ class Entry:
         measured, problem, start = {"clean": 0.0, "pgd20": 0.0, "certified": 0.0}, None, time.perf_counter()
         try:
             with busy(f"{self.contender.title}: {what}, {epochs:.3g} epochs in {seconds:.3g} s", self.show) as add:
-                network = self.contender.train(task, setting, epochs, _told_to(add))
+                network = self.contender.train(task, setting, epochs, told_to(add))
                 took = time.perf_counter() - start
                 measured = measure(network, self.images.held, self.eps, self.method)
         except Diverged as error:
@@ -190,55 +186,6 @@ class Entry:
         measured = {"clean": row.clean, "pgd20": row.pgd20, "certified": row.certified}
         self.tell(f"  {percentages(measured)} ({row.n:,} test images)")
         return row
-
-
-def train_within(
-    seconds: float,
-    per_epoch: float,
-    contender: Contender,
-    task: Task,
-    setting: Mapping[str, Any],
-    what: str,
-    tell: Callable[[str], None],
-    show: bool,
-) -> tuple[PixelNet, float, float]:
-    """Train for as many epochs as fit, and again with fewer if that takes too long; return how many, and the time."""
-    for attempts_left in reversed(range(ATTEMPTS)):
-        epochs = epochs_within(seconds, per_epoch, contender.steps_per_epoch(task, setting))
-        start = time.perf_counter()
-        with busy(f"{contender.title}: {what}, {epochs:.3g} epochs in {seconds:.3g} s", show) as add:
-            network = contender.train(task, setting, epochs, _told_to(add))
-        took = time.perf_counter() - start
-        if took <= LATE * seconds or not attempts_left:
-            break
-        per_epoch = took / epochs
-        tell(f"  {epochs:.3g} epochs took {took:.1f} s, longer than the others have: again, with fewer")
-    return network, epochs, took
-
-
-def measure(network: PixelNet, held: Dataset, eps: str, method: str) -> dict[str, float]:
-    """Measure percentages of the held-out images; raise `Violated` if proofs and PGD contradict each other.
-
-    Costly proofs run after PGD, on the images that it has not broken.
-    """
-    rows, certifiers = [], Certifiers(network)
-    for start in range(0, len(held), BATCH):
-        few = slice(start, start + BATCH)
-        rows += evaluate_batch(
-            certifiers, held.images[few], held.labels[few], start, eps, method, [attack("pgd")], radii=False, spare=True
-        ).rows
-    if found := violations(rows, eps):
-        raise Violated(found, [])
-    summary = summarise(rows, eps, ["pgd"])
-    return {"clean": summary["clean"], "pgd20": summary["attacks"]["pgd"], "certified": summary["certified"]}
-
-
-def _told_to(add: Callable[[str], None]) -> AfterEpoch:
-    return lambda epoch, accuracy: add(f"after {epoch:.3g}, {accuracy:.1f} % of training images right")
-
-
-def percentages(measured: dict[str, float]) -> str:
-    return ", ".join(f"{name} {value:.2f}" for name, value in measured.items())
 
 
 def _reset_peak() -> bool:

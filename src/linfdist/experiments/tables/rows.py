@@ -1,11 +1,13 @@
 """Results of comparisons and of the paper's tables, one JSON object per line; tables and pictures read them."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
+from ...files import append, check_writable
 from ...recipes import Recipe
 from ...runs.records import Percent, Record, read_records
 from .rules import OURS
@@ -177,3 +179,16 @@ class TableRow(Record):
 def read_table_rows(path: Path) -> list[TableRow]:
     """Read all rows; [] if the file is missing. Raises ValueError that names the first invalid line."""
     return read_records(path, TableRow)
+
+
+def check_rows_file(rows_file: Path, option: str) -> None:
+    """Raise before hours of training, and not after them; what other processes write there is left alone.
+
+    option: which one of the command line names another file.
+    """
+    try:
+        rows_file.parent.mkdir(parents=True, exist_ok=True)
+        append(rows_file, "") if os.path.lexists(rows_file) else check_writable(rows_file)
+    except OSError as error:
+        what = f"{rows_file} cannot be written ({error.strerror})" if error.strerror else str(error)
+        raise ValueError(f"{what}: choose another {option}") from None

@@ -24,10 +24,8 @@ from ...ops.machine import in_words
 from ...recipes import Recipe, setting
 from ...runs.records import append_records
 from ...training import Diverged
-from .compare import check_rows_file, without_held_out
-from .contenders import REHEARSAL, Contender, Task, chosen, contenders, seconds_per_epoch
-from .entry import measure, percentages, train_within
-from .rows import TuneRow, plain, read_tune_rows, setting_in_words
+from .contenders import Contender, Task, chosen, contenders
+from .rows import TuneRow, check_rows_file, plain, read_tune_rows, setting_in_words
 from .rules import (
     OURS,
     SHARED,
@@ -39,6 +37,7 @@ from .rules import (
     rounded_up_time,
     time_text,
 )
+from .trials import REHEARSAL, measure, percentages, seconds_per_epoch, train_within, without_held_out
 
 ROWS = "trials.jsonl"
 TOO_SHORT = 0.01  # of a trial: what ended sooner tells nothing of the time of an epoch
