@@ -33,6 +33,11 @@ def backend(request, monkeypatch):
     return request.param
 
 
+def threads_of(backend):
+    """Numbers of threads to try: the programs of Triton do not see the threads of torch."""
+    return (1,) if backend == "triton" else (1, 3)
+
+
 def definition(x, w, b, mask=None):
     distance = (x.long() - w.long()[:, :, None]).abs()  # (O, I, B)
     if mask is not None:
@@ -157,6 +162,7 @@ def test_a_whole_network(backend, dtype, batch, span):
     Few values a pixel: the first layer is narrowed down to these images, anew every 1024 of them.
     """
     sizes, k = [190, 7, 33, 3], 3
+    batch = min(batch, 70) if backend == "triton" else batch  # more are more programs of the same kind
     images = torch.randint(257 - span, (sizes[0],)) + torch.randint(span, (batch, sizes[0]))
     images[1030:] = images[1030:].flip(0).flip(1)  # pixels of other ranges than before
     images = images.to(torch.uint8)
@@ -171,7 +177,7 @@ def test_a_whole_network(backend, dtype, batch, span):
         x = definition(x, w, b, mask) if batch else x[:1].expand(neurons, 0)
         low, high = b.long(), b + torch.full((neurons,), 3001) + int(torch.maximum(high.max(), -low.min()))
     chain = exact.chain(sizes[0], layers)
-    for threads in (1, 3):
+    for threads in threads_of(backend):
         torch.set_num_threads(threads)
         assert torch.equal(exact.network(images, k, chain), -x.T.int())
         shifted = (images.long() << k).to(dtype)
@@ -201,7 +207,7 @@ def test_a_whole_network_of_bytes(backend, batch, span):
                 y[o] = torch.maximum(y[o], d if entry < middle[run] else -d)
         x = y
     chain = exact.chain(sizes[0], layers)
-    for threads in (1, 3):
+    for threads in threads_of(backend):
         torch.set_num_threads(threads)
         assert torch.equal(exact.network(images.to(torch.uint8), 0, chain), -x.T.int())
 
@@ -279,6 +285,8 @@ def test_any_memory_layout(backend):
 
 
 def test_threads_do_not_matter(backend):
+    if backend == "triton":
+        pytest.skip("the programs of Triton do not see the threads of torch")
     x, w, b = problem(700, 90, 80, torch.int16)
     mask = some(*w.shape)
     sides = exact.one_sided(*entries(w, mask), x.long().amin(1), x.long().amax(1))

@@ -57,10 +57,12 @@ def check(folder: Path, tell: Callable[[str], object] = print) -> int:
     if not runs_here():
         tell("of the ONNX files only the sha256 was compared: to run them too, pip install onnx onnxruntime")
         return len(rows)
-    for name, file in {row["onnx"]: row["network"] for row in rows}.items():
+    files = {row["onnx"]: row["network"] for row in rows}
+    for name, file in files.items():
         network = exact.load(folder / file)
         points = [point for row in rows if row["onnx"] == name for point in _points(folder, row, network)]
         check_file(folder / name, network, points)
+    tell(f"run: {len(files)} ONNX files, whose logits at ends of balls and at witnesses are the integer network's")
     return len(rows)
 
 
