@@ -93,12 +93,12 @@ def add(
 
 
 def runs_before(recipe: Recipe) -> list[str]:
-    """List the commands of the runs that a recipe names, as its start or as members of a mean, the earliest first.
+    """List the commands of the runs that a recipe names, the earliest first.
 
     Networks of the zoo have cards of their own.
     """
     commands: list[str] = []
-    for place in filter(None, [recipe.start, *recipe.mean_with]):
+    for place in recipe.networks:
         if (Path(place) / RECIPE).exists():
             earlier = Run(Path(place)).recipe
             commands += [*runs_before(earlier), f"{command(earlier)} --out {shlex.quote(place)}"]

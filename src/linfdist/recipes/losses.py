@@ -58,7 +58,7 @@ DECLARED: dict[str, Declaration] = {
         "clipped hinge + scaled cross-entropy",
         "plain",
         required=("threshold", "ce_start", "ce_end"),
-        optional=("scale_start", "safe_share", "lost_share"),
+        optional=("scale_start", "teachers", "safe_share", "lost_share"),
         schedule={"ce_weight": Geometric("ce_start", "ce_end")},
     ),
 }

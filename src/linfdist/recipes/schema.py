@@ -201,6 +201,11 @@ class Recipe(BaseModel):
         le=1e3,
         description="s at first, by which logits are multiplied for the cross-entropy; it is learned (scaled_ce)",
     )
+    teachers: Annotated[list[str], BeforeValidator(_named)] = Field(
+        [],
+        description="trained networks (zoo names, runs or files); the cross-entropy aims at the probabilities of their "
+        "mean, in place of the labels (scaled_ce)",
+    )
     box_threshold: Annotated[str, AfterValidator(_margin)] | None = Field(
         None, description="t during e4, the margin aimed at in the worst case (hinge, scaled_ce)"
     )
@@ -255,6 +260,11 @@ class Recipe(BaseModel):
     def ending(self) -> Ending:
         """What its network ends in."""
         return NETWORKS[self.model].ending
+
+    @property
+    def networks(self) -> list[str]:
+        """The trained networks that it names: its `start`, and those of `mean_with` and `teachers`."""
+        return [*filter(None, [self.start]), *self.mean_with, *self.teachers]
 
     @property
     def epochs(self) -> float:

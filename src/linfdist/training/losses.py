@@ -6,7 +6,7 @@ L before they meet logits or features. `linfdist.recipes.losses` declares what r
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import ClassVar, cast
 
 import torch
@@ -111,12 +111,12 @@ class LogitLoss(Loss):
         self.box_threshold = recipe.number("box_threshold") * lipschitz if recipe.e4 else 0.0
 
     @abstractmethod
-    def of(self, z: Tensor, y: Tensor, threshold: float, state: State) -> Tensor:
-        """Return the loss of logits z (B, M) and labels y, which aims at a margin of the threshold."""
+    def of(self, z: Tensor, x: Tensor, y: Tensor, state: State) -> Tensor:
+        """Return the loss of logits z (B, M) of pixels x with labels y, which aims at a margin of `aim(state)`."""
 
     def forward(self, network: PixelNet, x: Tensor, y: Tensor, state: State) -> tuple[Tensor, Tensor]:
         z = worst_logits(network, x, y, self.eps) if state.boxes else network(x, state.p)
-        return self.of(z, y, self.aim(state), state), z
+        return self.of(z, x, y, state), z
 
     def aim(self, state: State) -> float:
         return self.box_threshold if state.boxes else self.threshold
@@ -129,21 +129,28 @@ class Hinge(LogitLoss):
         super().__init__(recipe, lipschitz)
         self.mean_weight = recipe.hinge_mean_weight
 
-    def of(self, z: Tensor, y: Tensor, threshold: float, state: State) -> Tensor:
-        return hinge_loss(z, y, threshold, self.mean_weight)
+    def of(self, z: Tensor, x: Tensor, y: Tensor, state: State) -> Tensor:
+        return hinge_loss(z, y, self.aim(state), self.mean_weight)
 
 
 class ScaledCE(LogitLoss):
-    """The clipped hinge plus λ · cross-entropy of s·z, with a learned scale s (Zhang et al., ICLR 2022)."""
+    """The clipped hinge plus λ · cross-entropy of s·z, with a learned scale s (Zhang et al., ICLR 2022).
+
+    teachers: pixels -> the probabilities that the cross-entropy aims at on points, in place of the labels.
+    """
 
     lr_factors: ClassVar[Mapping[str, float]] = {"scale": 0.2}
+
+    teachers: Callable[[Tensor], Tensor] | None = None
 
     def __init__(self, recipe: Recipe, lipschitz: float) -> None:
         super().__init__(recipe, lipschitz)
         self.scale = nn.Parameter(torch.tensor(recipe.scale_start))
 
-    def of(self, z: Tensor, y: Tensor, threshold: float, state: State) -> Tensor:
-        return clipped_hinge_loss(z, y, threshold) + state.loss["ce_weight"] * F.cross_entropy(self.scale * z, y)
+    def of(self, z: Tensor, x: Tensor, y: Tensor, state: State) -> Tensor:
+        targets = y if self.teachers is None or state.boxes else self.teachers(x)
+        cross_entropy = F.cross_entropy(self.scale * z, targets)
+        return clipped_hinge_loss(z, y, self.aim(state)) + state.loss["ce_weight"] * cross_entropy
 
 
 class HeadLoss(Loss):

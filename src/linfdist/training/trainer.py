@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -18,10 +19,11 @@ from ..models.loading import load_into
 from ..recipes import Recipe
 from .batches import Batches
 from .distributed import Workers
-from .losses import margins
+from .losses import ScaledCE, margins
 from .objective import Objective, build_network, own_network, start_network, whole_network
 from .optim import DistAdam
 from .schedule import State, state_at, total_steps
+from .teachers import Teachers
 
 WATCHED_IMAGES = 1000  # of the training set, to look at during training
 Sums = dict[str, float]
@@ -99,6 +101,8 @@ class Trainer:
                 taken_on = own_network(recipe, network, info)
             else:
                 taken_on = build_network(recipe, info) if resumed else start_network(recipe, info, few)
+            on_device = (few[0].to(self.workers.device), few[1].to(self.workers.device))
+            self.teachers = Teachers(recipe, info, taken_on.size, on_device) if recipe.teachers else None
         self.done = 0  # steps
         self.notes = [PRUNED] if taken_on.pruned else []  # for the user
         taken_on.forget_pruning()
@@ -111,6 +115,8 @@ class Trainer:
         recipe = self.recipe
         self.network = network
         self.objective = Objective(recipe, network).to(self.workers.device)
+        if self.teachers is not None:
+            cast(ScaledCE, self.objective.loss).teachers = self.teachers
         self.result = whole_network(recipe, network)  # which shares the weights of the network that is trained
         self.shared: nn.Module = self.objective  # or a wrapper that averages gradients over processes
         self.optimiser = DistAdam(

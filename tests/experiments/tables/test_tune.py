@@ -154,7 +154,7 @@ def test_a_rehearsal_that_diverges_is_a_trial_that_does(search, monkeypatch):
 
 def test_networks_that_may_have_seen_the_held_out_images_are_refused():
     recipe = recipes.load("mnist-quick")
-    for change in ({"start": "mnist-0.3"}, {"mean_with": ["mnist-0.3"]}):
+    for change in ({"start": "mnist-0.3"}, {"mean_with": ["mnist-0.3"]}, {"teachers": ["mnist-0.3"]}):
         with pytest.raises(ValueError, match="may have seen the held-out images"):
             searched(["dist"], recipe.override(change))
 

@@ -17,6 +17,7 @@ from linfdist.cli import app
 from linfdist.models import zoo as package_zoo
 from linfdist.models.zoo import card, file, names
 from linfdist.models.zoo.cards import read
+from linfdist.recipes import Recipe
 
 from ...ops.processes import python
 
@@ -142,7 +143,7 @@ def test_every_network_of_the_package_can_be_trained_again(name):
         assert (program, verb) == ("linfdist", "train")
         assert recipes.override(recipes.load(recipe), settings).data == each.data
         made.append(rest[rest.index("--out") + 1])
-    needed = [place for place in (each.recipe.get("start"), *(each.recipe.get("mean_with") or [])) if place]
+    needed = Recipe.model_validate(each.recipe).networks
     assert sorted(made) == sorted(place for place in needed if place not in package_zoo.names())
 
 
