@@ -48,7 +48,7 @@ def add(
     recipe = trained.recipe
     if recipe.data not in data.NAMES:
         raise ValueError(f"{run} was trained on {recipe.data}: the zoo is for {', '.join(data.NAMES)}")
-    network, header = models.load_floats(trained.model_file), {"recipe": recipe.name}
+    network, header, before = models.load_floats(trained.model_file), {"recipe": recipe.name}, runs_before(recipe)
     rounded = run / COMPACT / MODEL
     rounded.parent.mkdir(exist_ok=True)
     members = [place for place in recipe.mean_with if place in names()]
@@ -65,7 +65,7 @@ def add(
         data=recipe.data,
         eps=recipe.eps,
         recipe=recipe.model_dump(),
-        before=runs_before(recipe),
+        before=before,
         seeds=[recipe.seed],
         hours=round(trained.seconds / 3600, 2) if hours is None else hours,
         machine=in_words(),
@@ -92,16 +92,20 @@ def add(
     return card
 
 
-def runs_before(recipe: Recipe) -> list[str]:
-    """List the commands of the runs that a recipe names, the earliest first.
+def runs_before(recipe: Recipe, after: Sequence[Path] = ()) -> list[str]:
+    """List the commands of the runs that a recipe names, the earliest first; after: runs that come later.
 
     Networks of the zoo have cards of their own.
     """
     commands: list[str] = []
     for place in recipe.networks:
         if (Path(place) / RECIPE).exists():
-            earlier = Run(Path(place)).recipe
-            commands += [*runs_before(earlier), f"{command(earlier)} --out {shlex.quote(place)}"]
+            if (folder := Path(place).resolve()) in after:
+                raise ValueError(f"{place} comes before itself: one of two runs has been trained again in its folder")
+            earlier = Run(folder).recipe
+            commands += [*runs_before(earlier, [*after, folder]), f"{command(earlier)} --out {shlex.quote(place)}"]
+        elif place not in names():
+            raise ValueError(f"the recipe names {place}, which is neither the folder of a run nor a network of the zoo")
     return list(dict.fromkeys(commands))
 
 

@@ -1,13 +1,16 @@
 """Distillation: the cross-entropy aims at the probabilities that trained networks give."""
 
 import os
+import shutil
 import signal
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
 
+import linfdist as ld
 from linfdist import data, models
 from linfdist.data.samples import as_pixels
 from linfdist.training import Interrupted, Trainer, train
@@ -73,6 +76,45 @@ def test_a_stopped_run_resumes_with_the_same_bits(digits, pair, tmp_path):
     parts = train(recipe, tmp_path / "parts", data_dir=digits, quiet=True, resume=True)
     assert same_bits(tensors(whole), tensors(parts))
     assert metrics(whole)[-1]["loss"] == metrics(parts)[-1]["loss"]
+
+
+def test_a_run_resumes_with_the_same_teachers_alone(digits, pair, tmp_path):
+    shutil.copytree(pair[0], tmp_path / "teacher")
+    recipe = tiny(teachers=[str(tmp_path / "teacher")])
+    stop = stop_after(1, lambda: os.kill(os.getpid(), signal.SIGINT))
+    with pytest.raises(Interrupted):
+        train(recipe, tmp_path / "run", data_dir=digits, quiet=True, evaluate=stop)
+    shutil.copy(Path(pair[1]) / "model.safetensors", tmp_path / "teacher")
+    with pytest.raises(ValueError, match=r"has learned from other networks than .*teacher'\] are now"):
+        train(recipe, tmp_path / "run", data_dir=digits, quiet=True, resume=True)
+
+
+def test_crops_are_seen_by_teachers_of_that_size(digits, tmp_path):
+    images, labels = load_digits(digits)
+    small = ld.train("digits-quick", images[:, :, 1:7, 1:7], labels, settings={"width": 12, "epochs": 1})
+    ld.save(small, tmp_path / "six.safetensors")
+    taught = trainer(digits, crop=6, teachers=[str(tmp_path / "six.safetensors")])
+    assert taught.step() > 0
+
+
+def test_who_knows_nothing_of_the_classes_is_refused(digits, pair):
+    images, labels = load_digits(digits)
+    with pytest.raises(ValueError, match=r"teachers = .*: they say nothing of these labels"):
+        ld.train("digits-quick", images, (labels + 5) % 10, settings={"width": 12, "epochs": 1, "teachers": pair})
+
+
+def load_digits(digits):
+    found = data.load("digits", "train", digits)
+    return found.images, found.labels
+
+
+def test_networks_that_may_know_held_out_images_are_named(digits, pair, tmp_path, capsys):
+    train(tiny(teachers=pair, holdout=50, epochs=1), tmp_path / "run", data_dir=digits, quiet=True)
+    assert f"{pair[1]} was not trained with holdout = 50: it may know the images" in capsys.readouterr().out
+    clean = train(tiny(holdout=50, seed=5), tmp_path / "clean", data_dir=digits, quiet=True)
+    capsys.readouterr()
+    train(tiny(teachers=[str(clean)], holdout=50, epochs=1), tmp_path / "good", data_dir=digits, quiet=True)
+    assert "it may know" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from fractions import Fraction
 from typing import Annotated, Literal
 
@@ -20,7 +21,7 @@ from pydantic import (
 from ..data import NAMES, info
 from ..eps import in_words, parse_eps
 from ..errors import closest
-from ..files import excerpt
+from ..files import excerpt, parse_json
 from .losses import DECLARED, KEYS
 from .networks import NETWORKS, Ending
 from .problems import RecipeError, explain, unknown_key
@@ -82,6 +83,9 @@ def _named(value: object) -> object:
     """Parse names separated by commas, as on a command line, into a list."""
     if not isinstance(value, str):
         return value
+    if value.startswith("["):
+        with suppress(ValueError):
+            return parse_json(value, "")  # quoted names may have commas
     return [part.strip("'\" ") for part in value.strip("[] ").split(",") if part.strip("'\" ")]
 
 
@@ -108,6 +112,7 @@ Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 DrawShare = Annotated[float, Field(ge=0.01, le=1)]  # an image with probability 0 would never be seen again
+Places = Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(_named)]  # of trained networks
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -151,7 +156,7 @@ class Recipe(BaseModel):
     identity_init: bool = Field(True, description="whether hidden layers start near the identity map (C0 = -10)")
     mean_shift: bool = Field(True, description="subtract the batch mean after each hidden layer; false: learn a bias")
 
-    mean_with: Annotated[list[str], BeforeValidator(_named)] = Field(
+    mean_with: Places = Field(
         [], description="trained networks (zoo names, runs or files) that the result is the mean with"
     )
     start: str | None = Field(
@@ -201,10 +206,10 @@ class Recipe(BaseModel):
         le=1e3,
         description="s at first, by which logits are multiplied for the cross-entropy; it is learned (scaled_ce)",
     )
-    teachers: Annotated[list[str], BeforeValidator(_named)] = Field(
+    teachers: Places = Field(
         [],
-        description="trained networks (zoo names, runs or files); the cross-entropy aims at the probabilities of their "
-        "mean, in place of the labels (scaled_ce)",
+        description="trained networks (zoo names, runs or files); up to e4, the cross-entropy aims at the "
+        "probabilities of their mean, in place of the labels (scaled_ce)",
     )
     box_threshold: Annotated[str, AfterValidator(_margin)] | None = Field(
         None, description="t during e4, the margin aimed at in the worst case (hinge, scaled_ce)"

@@ -17,7 +17,7 @@ from torch import Tensor
 from .. import data
 from ..eps import in_words
 from ..files import alone, read_json_object, remove_leftovers, write_atomically
-from ..models import PixelNet, save
+from ..models import PixelNet, save, zoo
 from ..ops import machine
 from ..recipes import Recipe
 from ..runs.folder import CHECKPOINT, METRICS, MODEL, RECIPE
@@ -162,7 +162,10 @@ class _Run:
         with me.together():
             info, self.classes = data.info(recipe.data, recipe.resize), train_set.classes
             self.trainer = Trainer(recipe, train_set, info, me, resumed=has_checkpoint(out / CHECKPOINT))
-        self.notes += self.trainer.notes
+        if (teachers := self.trainer.teachers) is not None:
+            found = {"what the teachers say": f"sha256 {teachers.checksum[:12]}, scale {teachers.scale!r}"}
+            me.check_same(found, "Give all machines the same networks")
+        self.notes += [*self.trainer.notes, *_leaks(recipe)]
 
     def restore_or_start(self) -> None:
         """Resume from the last checkpoint if there is one, else write the first files of the run."""
@@ -292,6 +295,18 @@ class _Run:
             return means
         counted = self.me.sum({"images": len(images), **{name: mean * len(images) for name, mean in means.items()}})
         return {name: counted[name] / counted["images"] for name in means}
+
+
+def _leaks(recipe: Recipe) -> Iterator[str]:
+    """List the networks that a recipe names and that may know the images it holds out."""
+    for place in recipe.networks if recipe.holdout else []:
+        file, values = Path(place) / RECIPE, {}
+        if file.exists():
+            values = read_json_object(file)
+        elif place in zoo.names():
+            values = zoo.card(place).recipe
+        if values.get("data", recipe.data) == recipe.data and values.get("holdout") != recipe.holdout:
+            yield f"{place} was not trained with holdout = {recipe.holdout}: it may know the images that are held out"
 
 
 def _remedies(recipe: Recipe) -> Iterator[str]:

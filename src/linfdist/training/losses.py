@@ -6,8 +6,8 @@ L before they meet logits or features. `linfdist.recipes.losses` declares what r
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from typing import ClassVar, cast
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +18,9 @@ from ..models import PixelNet
 from ..nn import Box, Head
 from ..recipes import Recipe
 from .schedule import State
+
+if TYPE_CHECKING:
+    from .teachers import Teachers
 
 
 def shortfalls(z: Tensor, y: Tensor, threshold: float) -> Tensor:
@@ -84,8 +87,12 @@ def worst_logits(network: PixelNet, x: Tensor, y: Tensor, eps: float) -> Tensor:
 
 
 class Loss(nn.Module, ABC):
-    """The loss of one recipe. Its parameters, if any, are trained with the network, but are not part of it."""
+    """The loss of one recipe. Its parameters, if any, are trained with the network, but are not part of it.
 
+    teachers: those of the recipe, if it names some.
+    """
+
+    teachers: "Teachers | None" = None
     lr_factors: ClassVar[Mapping[str, float]] = {}  # by the name of a parameter of the loss
 
     def __init__(self, recipe: Recipe, lipschitz: float) -> None:
@@ -136,12 +143,11 @@ class Hinge(LogitLoss):
 class ScaledCE(LogitLoss):
     """The clipped hinge plus λ · cross-entropy of s·z, with a learned scale s (Zhang et al., ICLR 2022).
 
-    teachers: pixels -> the probabilities that the cross-entropy aims at on points, in place of the labels.
+    With teachers, the cross-entropy aims at their probabilities instead of the labels, except in e4, whose logits are
+    bounds over boxes.
     """
 
     lr_factors: ClassVar[Mapping[str, float]] = {"scale": 0.2}
-
-    teachers: Callable[[Tensor], Tensor] | None = None
 
     def __init__(self, recipe: Recipe, lipschitz: float) -> None:
         super().__init__(recipe, lipschitz)

@@ -1,9 +1,9 @@
 """The network together with its loss: what a training step differentiates, and what several processes share."""
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from inspect import signature
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,9 @@ from ..recipes.losses import DECLARED
 from ..recipes.networks import Ending
 from .losses import LOSSES, Loss
 from .schedule import State
+
+if TYPE_CHECKING:
+    from .teachers import Teachers
 
 
 def build_network(recipe: Recipe, info: Info) -> PixelNet:
@@ -98,24 +101,29 @@ def keys_of_networks() -> set[str]:
 
 def whole_network(recipe: Recipe, trained: PixelNet) -> PixelNet:
     """Return the result of a training: the network itself, or its mean with the recipe's other networks."""
-    if not recipe.mean_with:
-        return trained
+    return load_mean("mean_with", recipe.mean_with, trained) if recipe.mean_with else trained
+
+
+def load_mean(key: str, places: Sequence[str], *first: PixelNet) -> PixelNet:
+    """Return the mean of these networks and of those that a key of a recipe names; one alone is returned as it is."""
     try:
-        others = [load_floats(each).to(trained.any_tensor.device) for each in recipe.mean_with]
-        return Mean([trained, *others])
+        networks = [*first, *map(load_floats, places)]
+        device = networks[0].any_tensor.device
+        return Mean([each.to(device) for each in networks]) if len(networks) > 1 else networks[0]
     except (OSError, TypeError, ValueError) as error:
-        raise ValueError(f"mean_with = {recipe.mean_with}: {error}") from None
+        raise ValueError(f"{key} = {places}: {error}") from None
 
 
 class Objective(nn.Module):
     """(pixels, labels, state) -> (loss, logits). The loss is a submodule with the recipe's name for it."""
 
-    def __init__(self, recipe: Recipe, network: PixelNet) -> None:
+    def __init__(self, recipe: Recipe, network: PixelNet, teachers: "Teachers | None" = None) -> None:
         super().__init__()
         self.network = network
         self.name = recipe.loss
         lipschitz = network.lipschitz * (network.readout.lipschitz or 1.0)  # of the logits, or of a head's features
         self.add_module(self.name, LOSSES[self.name](recipe, lipschitz))
+        self.loss.teachers = teachers
 
     @property
     def loss(self) -> Loss:

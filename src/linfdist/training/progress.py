@@ -88,6 +88,8 @@ class Reporter:
 def save_checkpoint(path: Path, trainer: Trainer) -> None:
     """Write the trainer's tensors, step and sums of the epoch so far, and the number of processes."""
     header = {"step": trainer.done, "sums": trainer.sums, "processes": trainer.workers.world}
+    if trainer.teachers is not None:
+        header["teachers"] = trainer.teachers.checksum
     save_tensors(path, trainer.state_dict(), header)
 
 
@@ -110,6 +112,8 @@ def load_checkpoint(path: Path, trainer: Trainer) -> int:
         raise ValueError(f"{path} is not a checkpoint of this run: {what}")
     if type(processes) is not int or processes < 1:
         raise ValueError(f"{path} is not a checkpoint of this run: {excerpt(processes)} processes")
+    if trainer.teachers is not None and header.get("teachers") != trainer.teachers.checksum:
+        raise ValueError(f"{path} has learned from other networks than {trainer.recipe.teachers} are now")
     trainer.load_state(tensors, step, sums, path)
     return processes
 

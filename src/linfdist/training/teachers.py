@@ -5,8 +5,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..data import Info
-from ..models import Mean, PixelNet, load_floats
+from ..nn import CenterCrop
 from ..recipes import Recipe
+from .objective import load_mean
 
 SCALES = (1e-3, 1e3)  # of logits
 HALVINGS = 40
@@ -20,23 +21,35 @@ class Teachers:
     have logits of any size.
     """
 
-    def __init__(self, recipe: Recipe, info: Info, size: tuple[int, int], samples: tuple[Tensor, Tensor]) -> None:
-        """size: of the images in training, after crops. samples: pixels in [0, 1] and labels, on the right device."""
-        pixels, labels = samples
-        try:
-            networks = [load_floats(each) for each in recipe.teachers]
-            self.network: PixelNet = networks[0] if len(networks) == 1 else Mean(networks)
-            shape = (info.shape[0], *size)
-            if shape not in self.network.shapes:
-                raise ValueError(f"they take images {self.network.shape}, and those of this training are {shape}")
-            if self.network.classes != info.num_classes:
-                raise ValueError(f"they know {self.network.classes} classes, and there are {info.num_classes}")
-        except (OSError, TypeError, ValueError) as error:
-            raise ValueError(f"teachers = {recipe.teachers}: {error}") from None
-        self.network = self.network.to(pixels.device).eval()
-        with torch.no_grad():
-            logits = torch.cat([self.network(few) for few in pixels.split(recipe.batch_size)])
-        self.scale = best_scale(logits, labels)
+    def __init__(
+        self,
+        recipe: Recipe,
+        info: Info,
+        size: tuple[int, int],
+        samples: tuple[Tensor, Tensor],
+        device: torch.device,
+    ) -> None:
+        """size: of the images in training, after crops. samples: pixels in [0, 1] and labels."""
+        network, shape = load_mean("teachers", recipe.teachers), (info.shape[0], *size)
+        wrong = None
+        if shape not in network.shapes:
+            wrong = f"they take images {network.shape}, and those of this training are {shape}"
+        elif network.classes != info.num_classes:
+            wrong = f"they know {network.classes} classes, and there are {info.num_classes}"
+        else:
+            pixels = samples[0] if shape == info.shape else CenterCrop(size[0])(samples[0])
+            self.checksum, self.network = network.checksum(), network.float().to(device).eval()
+            with torch.no_grad():
+                z = torch.cat([self.network(few.to(device)) for few in pixels.split(recipe.batch_size)]).cpu()
+            self.scale = best_scale(z, samples[1])
+            likely = float(F.softmax(self.scale * z, 1).gather(1, samples[1][:, None]).mean())
+            self.note = (
+                f"teachers: they give the right class of training images a probability of {likely:.2f} on average"
+            )
+            if self.scale < 1.01 * SCALES[0]:
+                wrong = "they say nothing of these labels; are their classes others, or in another order?"
+        if wrong:
+            raise ValueError(f"teachers = {recipe.teachers}: {wrong}")
 
     def __call__(self, x: Tensor) -> Tensor:
         with torch.no_grad():

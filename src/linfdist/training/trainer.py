@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +18,7 @@ from ..models.loading import load_into
 from ..recipes import Recipe
 from .batches import Batches
 from .distributed import Workers
-from .losses import ScaledCE, margins
+from .losses import margins
 from .objective import Objective, build_network, own_network, start_network, whole_network
 from .optim import DistAdam
 from .schedule import State, state_at, total_steps
@@ -101,10 +100,12 @@ class Trainer:
                 taken_on = own_network(recipe, network, info)
             else:
                 taken_on = build_network(recipe, info) if resumed else start_network(recipe, info, few)
-            on_device = (few[0].to(self.workers.device), few[1].to(self.workers.device))
-            self.teachers = Teachers(recipe, info, taken_on.size, on_device) if recipe.teachers else None
         self.done = 0  # steps
         self.notes = [PRUNED] if taken_on.pruned else []  # for the user
+        self.teachers = None
+        if recipe.teachers:
+            self.teachers = Teachers(recipe, info, taken_on.size, few, self.workers.device)
+            self.notes.append(self.teachers.note)
         taken_on.forget_pruning()
         self._take(taken_on)
         self.last = self.state  # the settings of the last step
@@ -114,9 +115,7 @@ class Trainer:
         """Train this network from here on, with Adam's moments at zero."""
         recipe = self.recipe
         self.network = network
-        self.objective = Objective(recipe, network).to(self.workers.device)
-        if self.teachers is not None:
-            cast(ScaledCE, self.objective.loss).teachers = self.teachers
+        self.objective = Objective(recipe, network, self.teachers).to(self.workers.device)
         self.result = whole_network(recipe, network)  # which shares the weights of the network that is trained
         self.shared: nn.Module = self.objective  # or a wrapper that averages gradients over processes
         self.optimiser = DistAdam(

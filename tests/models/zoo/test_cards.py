@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -68,6 +69,17 @@ def test_a_card_tells_which_runs_came_before(run, monkeypatch):
     assert first == f"{command(Run(run).recipe)} --out run"
     assert "--set width=32" in first
     assert runs_before(Run(run).recipe) == []
+    with pytest.raises(ValueError, match="neither the folder of a run nor a network of the zoo"):
+        runs_before(recipe.override({"teachers": ["run/model.safetensors"]}))
+
+
+def test_runs_that_come_before_each_other_are_refused(run, monkeypatch):
+    """As after a run that was trained again, by what it had taught."""
+    monkeypatch.chdir(run.parent)
+    itself = Run(run).recipe.override({"teachers": ["run"]})
+    monkeypatch.setattr("tools.zoo_add.Run", lambda place: SimpleNamespace(recipe=itself))
+    with pytest.raises(ValueError, match="run comes before itself"):
+        runs_before(itself)
 
 
 def test_what_is_attacked():

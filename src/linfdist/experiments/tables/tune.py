@@ -103,8 +103,8 @@ def searched(names: Sequence[str], recipe: Recipe) -> list[Contender]:
     """Return the named contenders; ValueError if one cannot be searched with this recipe."""
     if recipe.networks:
         raise ValueError(
-            f"recipe {recipe.name}: start, mean_with and teachers name networks that may have seen the held-out images, "
-            "which the search measures on: leave them out"
+            f"recipe {recipe.name}: start, mean_with and teachers name networks that may have seen the held-out "
+            "images, which the search measures on: leave them out"
         )
     wanted = chosen(names or TUNED, 1)
     for each in wanted:
