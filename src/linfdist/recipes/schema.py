@@ -208,8 +208,8 @@ class Recipe(BaseModel):
     )
     teachers: Places = Field(
         [],
-        description="trained networks (zoo names, runs or files); up to e4, the cross-entropy aims at the "
-        "probabilities of their mean, in place of the labels (scaled_ce)",
+        description="trained networks (zoo names, runs or files) from whose mean the cross-entropy learns, "
+        "in place of the labels (scaled_ce)",
     )
     box_threshold: Annotated[str, AfterValidator(_margin)] | None = Field(
         None, description="t during e4, the margin aimed at in the worst case (hinge, scaled_ce)"
