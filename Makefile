@@ -118,7 +118,7 @@ docs: .venv/.docs  ## build the documentation into site/, follow its links; run 
 	rm -rf site && cp -r build/docs/site site
 	$(bin)/python -m tools.links site
 
-demo: .venv/.demo  ## fetch MNIST, train mnist-quick from scratch, certify and attack all test images, report (3 min 25 s from a bare clone)
+demo: .venv/.demo  ## fetch MNIST, train mnist-quick from scratch, certify and attack all test images, report (3 to 5 minutes from a bare clone)
 	$(bin)/linfdist info
 	$(bin)/linfdist data fetch mnist
 	$(bin)/linfdist train mnist-quick --resume
