@@ -42,7 +42,7 @@ setup: .venv/.package  ## fill .venv with pinned tools and the package, editable
 	$(pip) --no-build-isolation --config-settings=build-dir=build/editable -e '.[dev,docs]'
 	@touch $@
 
-test: setup  ## the fast tests (7 min)
+test: setup  ## the fast tests (6 min)
 	$(pytest) -m 'not slow'
 
 test-all: setup  ## all tests, also those that take minutes each (nightly CI allows 6 h)
