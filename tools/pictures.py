@@ -134,7 +134,7 @@ def _training(cards: Sequence[Card], curves: Curves) -> Any:
             axes.plot(share, [epoch["clean"] for epoch in epochs], color=colour, linewidth=0.8, linestyle=(0, (3, 2)))
         axes.set_title(data, loc="left", fontweight="bold")
         axes.set(xlim=(0, 100), ylim=(0, 100), xlabel="epochs, %", ylabel="certified (dashed: clean), %")
-        axes.legend(ncols=1 if len(group) < 5 else 2, columnspacing=1, handlelength=1)
+        axes.legend(ncols=1 if len(group) < 6 else 2, columnspacing=1, handlelength=1)
     return figure
 
 
