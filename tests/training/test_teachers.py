@@ -87,6 +87,11 @@ def test_a_run_resumes_with_the_same_teachers_alone(digits, pair, tmp_path):
     shutil.copy(Path(pair[1]) / "model.safetensors", tmp_path / "teacher")
     with pytest.raises(ValueError, match=r"has learned from other networks than .*teacher'\] are now"):
         train(recipe, tmp_path / "run", data_dir=digits, quiet=True, resume=True)
+    shutil.rmtree(tmp_path / "teacher")
+    with pytest.raises(ValueError, match=r"teachers = .*teacher'\]: .*teacher"):
+        train(recipe, tmp_path / "run", data_dir=digits, quiet=True, resume=True)
+    shutil.copytree(pair[0], tmp_path / "teacher")  # nothing is lost meanwhile
+    train(recipe, tmp_path / "run", data_dir=digits, quiet=True, resume=True)
 
 
 def test_crops_are_seen_by_teachers_of_that_size(digits, tmp_path):
@@ -110,11 +115,11 @@ def load_digits(digits):
 
 def test_networks_that_may_know_held_out_images_are_named(digits, pair, tmp_path, capsys):
     train(tiny(teachers=pair, holdout=50, epochs=1), tmp_path / "run", data_dir=digits, quiet=True)
-    assert f"{pair[1]} was not trained with holdout = 50: it may know the images" in capsys.readouterr().out
+    assert f"{pair[1]} may know the held-out images: it is not known" in capsys.readouterr().out
     clean = train(tiny(holdout=50, seed=5), tmp_path / "clean", data_dir=digits, quiet=True)
     capsys.readouterr()
     train(tiny(teachers=[str(clean)], holdout=50, epochs=1), tmp_path / "good", data_dir=digits, quiet=True)
-    assert "it may know" not in capsys.readouterr().out
+    assert "may know" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -1,119 +1,38 @@
 """The schema of a recipe: every choice of a training run, with its type, limits and meaning."""
 
-import os
-import re
 from collections.abc import Mapping
-from contextlib import suppress
 from fractions import Fraction
 from typing import Annotated, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-    ValidationInfo,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ..data import NAMES, info
-from ..eps import in_words, parse_eps
-from ..errors import closest
-from ..files import excerpt, parse_json
+from ..files import excerpt
 from .losses import DECLARED, KEYS
 from .networks import NETWORKS, Ending
 from .problems import RecipeError, explain, unknown_key
+from .values import (
+    MOST,
+    MOST_LAYERS,
+    Beta,
+    Data,
+    DrawShare,
+    Ends,
+    Margin,
+    NotNegative,
+    Places,
+    Positive,
+    Radius,
+    Share,
+    Sizes,
+    TrainedRadius,
+    Whole,
+    one_of,
+    pixels,
+)
 
 MARGINS = ("threshold", "eps_train", "box_threshold")  # text, which may be a multiple of eps
 PHASES = ("e1", "e2", "e3", "e4")  # numbers of epochs, one after the other
-
-
-def _data(text: str) -> str:
-    if text not in NAMES and not ("/" in text or "\\" in text or text.startswith((".", "~"))):
-        if os.path.isdir(text):  # a name that is too long for the system is none, without an error
-            return f"./{text}"  # written so that it is a folder wherever the recipe is read again
-        raise ValueError(f"must be one of {', '.join(NAMES)}, or a folder such as ./images{closest(text, NAMES)}")
-    return text
-
-
-def _radius(text: str, info: ValidationInfo) -> str:
-    parse_eps(text, name=info.field_name or "eps")
-    return text.strip()
-
-
-_MULTIPLE = re.compile(r"\s*(\S.*?)\s*eps\s*")
-
-
-def _pixels(text: str, eps: str, name: str) -> Fraction:
-    """Return the exact value of text such as "0.75", or "2.5 eps", which is a multiple of the radius to certify."""
-    # The margin of two logits, each 1-Lipschitz on [0, 1] images, spans at most 2 pixels.
-    most = 2 if name.endswith("threshold") else 1
-    match = _MULTIPLE.fullmatch(text)
-    if match is None:
-        return parse_eps(text, name=name, at_most=most)
-    value = parse_eps(match[1], name=f"{name} = {text!r}, a multiple of eps", at_most=10**6) * parse_eps(eps)
-    if value > most:
-        raise ValueError(f"is {in_words(value)}, because eps = {eps}; must be at most {most}: give {name} itself")
-    return value
-
-
-def _margin(text: str, info: ValidationInfo) -> str:
-    eps, name = info.data.get("eps"), info.field_name or "threshold"
-    if eps is not None and _pixels(text, eps, name) == 0:  # without a valid eps, that is what is wrong
-        raise ValueError(
-            f"must be more than 0, and eps = {eps}" if _MULTIPLE.fullmatch(text) else "must be more than 0"
-        )
-    return text.strip()
-
-
-def _trained_radius(text: str, info: ValidationInfo) -> str:
-    if (eps := info.data.get("eps")) is not None:
-        _pixels(text, eps, info.field_name or "eps_train")
-    return text.strip()
-
-
-def _listed(value: object) -> object:
-    """Parse numbers separated by commas, as on a command line, into a list."""
-    return [part.strip() for part in value.strip("[] ").split(",") if part.strip()] if isinstance(value, str) else value
-
-
-def _named(value: object) -> object:
-    """Parse names separated by commas, as on a command line, into a list."""
-    if not isinstance(value, str):
-        return value
-    if value.startswith("["):
-        with suppress(ValueError):
-            return parse_json(value, "")  # quoted names may have commas
-    return [part.strip("'\" ") for part in value.strip("[] ").split(",") if part.strip("'\" ")]
-
-
-def _one_of(known: Mapping[str, object]) -> AfterValidator:
-    def check(text: str) -> str:
-        if text not in known:
-            raise ValueError(f"must be one of {', '.join(known)}{closest(text, known)}")
-        return text
-
-    return AfterValidator(check)
-
-
-def _ends(ends: list[float]) -> list[float]:
-    if len(ends) != 2 or not ends[0] < ends[1]:
-        raise ValueError("must be two numbers, the smaller one first, such as 0.3,0.7")
-    return ends
-
-
-Radius = Annotated[str, AfterValidator(_radius)]
-MOST = 2**31 - 1  # of whole numbers: beyond every image, network and data set
-MOST_LAYERS = 1000
-Whole = Annotated[int, Field(ge=1, le=MOST)]
-Positive = Annotated[float, Field(gt=0)]
-NotNegative = Annotated[float, Field(ge=0)]
-Share = Annotated[float, Field(ge=0, le=1)]
-DrawShare = Annotated[float, Field(ge=0.01, le=1)]  # an image with probability 0 would never be seen again
-Places = Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(_named)]  # of trained networks
-Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Recipe(BaseModel):
@@ -124,26 +43,24 @@ class Recipe(BaseModel):
     name: str = Field(pattern=r"^\w[\w .+-]*$", description="name of the run, which is that of the recipe's file")
     source: str = Field(min_length=1, description="where the numbers come from")
 
-    data: Annotated[str, AfterValidator(_data)] = Field(
-        description=f"{', '.join(NAMES)}, or a folder of images (class/image.png)"
-    )
+    data: Data = Field(description=f"{', '.join(NAMES)}, or a folder of images (class/image.png)")
     resize: Whole | None = Field(
         None, description="side of the squares that the images of a folder are cut and resized to; none: as they are"
     )
     eps: Radius = Field(description='exact radius to certify, such as "0.3" or "8/255"')
     holdout: int = Field(0, ge=0, le=MOST, description="training images held out for making choices")
 
-    model: Annotated[str, _one_of(NETWORKS)] = Field(
+    model: Annotated[str, one_of(NETWORKS)] = Field(
         description=", ".join(network.summary for network in NETWORKS.values())
     )
     width: Whole = Field(
         description="neurons in each hidden dist layer; convolutional net: channels of the first layer"
     )
     depth: int = Field(ge=1, le=MOST_LAYERS, description="number of dist layers; a head's two layers are not counted")
-    clip: Annotated[list[Share], BeforeValidator(_listed), AfterValidator(_ends)] | None = Field(
+    clip: Ends | None = Field(
         None, description="pixels from the first number to the second are stretched to [0, 1], the rest is cut off"
     )
-    pool: Annotated[list[Whole], BeforeValidator(_listed)] = Field(
+    pool: Sizes = Field(
         [], description="sizes of the blocks whose means the first dist layer sees; empty: it sees the pixels"
     )
     mirror_pairs: bool = Field(
@@ -185,17 +102,17 @@ class Recipe(BaseModel):
     slide: NotNegative = Field(0.0, description="largest slide of them along each side, in pixels, whole or not")
     warp_share: Share = Field(1.0, description="share of the images that are turned, stretched and slid")
 
-    loss: Annotated[str, _one_of(DECLARED)] = Field(
+    loss: Annotated[str, one_of(DECLARED)] = Field(
         description="; ".join(f"{name}: {loss.summary}" for name, loss in DECLARED.items())
     )
-    threshold: Annotated[str, AfterValidator(_margin)] | None = Field(
+    threshold: Margin | None = Field(
         None, description='t, the margin aimed at, such as "0.75" or "2.5 eps" (hinge, scaled_ce)'
     )
     hinge_mean_weight: Share = Field(
         0.25, description="weight of the mean over the classes; the maximum has the rest (hinge)"
     )
     kappa: Share | None = Field(None, description="weight of the natural loss; 0: worst case only (ibp)")
-    eps_train: Annotated[str, AfterValidator(_trained_radius)] | None = Field(
+    eps_train: TrainedRadius | None = Field(
         None, description="radius trained for, reached linearly over e1 (ibp, ibp_hinge)"
     )
     ce_start: Positive | None = Field(None, description="lambda, weight of the cross-entropy during e1 (scaled_ce)")
@@ -211,7 +128,7 @@ class Recipe(BaseModel):
         description="trained networks (zoo names, runs or files) from whose mean the cross-entropy learns, "
         "in place of the labels (scaled_ce)",
     )
-    box_threshold: Annotated[str, AfterValidator(_margin)] | None = Field(
+    box_threshold: Margin | None = Field(
         None, description="t during e4, the margin aimed at in the worst case (hinge, scaled_ce)"
     )
 
@@ -253,7 +170,7 @@ class Recipe(BaseModel):
     box_lr: Positive | None = Field(
         None, description="learning rate at the beginning of e4; it falls to 0 like a cosine"
     )
-    box_clip: Annotated[list[Share], BeforeValidator(_listed), AfterValidator(_ends)] | None = Field(
+    box_clip: Ends | None = Field(
         None, description="clip that is put in front of the network when e4 begins; none: it stays as it is"
     )
     lr_schedule: Literal["cosine_after_e1", "cosine"] = Field(
@@ -281,7 +198,7 @@ class Recipe(BaseModel):
         text: str | None = getattr(self, key)
         if text is None:
             raise ValueError(f"{self.name}: loss = {self.loss!r} has no {key}")
-        return _pixels(text, self.eps, key)
+        return pixels(text, self.eps, key)
 
     def resolved(self) -> "Recipe":
         """Return the recipe with its thresholds and radii as fractions, so that equal ones compare equal."""

@@ -20,7 +20,7 @@ from ..data.samples import MOST_CHANNELS, plain_array
 from ..eps import is_number, parse_change, round_up
 from ..files import excerpt
 from ..models import PixelNet
-from ..recipes.schema import MOST, MOST_LAYERS
+from ..recipes.values import MOST, MOST_LAYERS
 from . import file
 from .answers import RowCertificate, with_abstention
 from .columns import Change, Columns, is_by_column

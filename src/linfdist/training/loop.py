@@ -306,7 +306,7 @@ def _leaks(recipe: Recipe) -> Iterator[str]:
         elif place in zoo.names():
             values = zoo.card(place).recipe
         if values.get("data", recipe.data) == recipe.data and values.get("holdout") != recipe.holdout:
-            yield f"{place} was not trained with holdout = {recipe.holdout}: it may know the images that are held out"
+            yield f"{place} may know the held-out images: it is not known to be trained with holdout = {recipe.holdout}"
 
 
 def _remedies(recipe: Recipe) -> Iterator[str]:

@@ -30,30 +30,29 @@ class Teachers:
         device: torch.device,
     ) -> None:
         """size: of the images in training, after crops. samples: pixels in [0, 1] and labels."""
-        network, shape = load_mean("teachers", recipe.teachers), (info.shape[0], *size)
-        wrong = None
+        network, shape, (pixels, labels) = load_mean("teachers", recipe.teachers), (info.shape[0], *size), samples
         if shape not in network.shapes:
-            wrong = f"they take images {network.shape}, and those of this training are {shape}"
-        elif network.classes != info.num_classes:
-            wrong = f"they know {network.classes} classes, and there are {info.num_classes}"
-        else:
-            pixels = samples[0] if shape == info.shape else CenterCrop(size[0])(samples[0])
-            self.checksum, self.network = network.checksum(), network.float().to(device).eval()
-            with torch.no_grad():
-                z = torch.cat([self.network(few.to(device)) for few in pixels.split(recipe.batch_size)]).cpu()
-            self.scale = best_scale(z, samples[1])
-            likely = float(F.softmax(self.scale * z, 1).gather(1, samples[1][:, None]).mean())
-            self.note = (
-                f"teachers: they give the right class of training images a probability of {likely:.2f} on average"
-            )
-            if self.scale < 1.01 * SCALES[0]:
-                wrong = "they say nothing of these labels; are their classes others, or in another order?"
-        if wrong:
-            raise ValueError(f"teachers = {recipe.teachers}: {wrong}")
+            raise _refused(recipe, f"they take images {network.shape}, and those of this training are {shape}")
+        if network.classes != info.num_classes:
+            raise _refused(recipe, f"they know {network.classes} classes, and there are {info.num_classes}")
+        if shape != info.shape:
+            pixels = CenterCrop(size[0])(pixels)
+        self.checksum, self.network = network.checksum(), network.float().to(device).eval()
+        with torch.no_grad():
+            z = torch.cat([self.network(few.to(device)) for few in pixels.split(recipe.batch_size)]).cpu()
+        self.scale = best_scale(z, labels)
+        if self.scale < 1.01 * SCALES[0]:
+            raise _refused(recipe, "they say nothing of these labels; are their classes others, or in another order?")
+        likely = float(F.softmax(self.scale * z, 1).gather(1, labels[:, None]).mean())
+        self.note = f"teachers: they give the right class of training images a probability of {likely:.2f} on average"
 
     def __call__(self, x: Tensor) -> Tensor:
         with torch.no_grad():
             return F.softmax(self.scale * self.network(x), 1)
+
+
+def _refused(recipe: Recipe, why: str) -> ValueError:
+    return ValueError(f"teachers = {recipe.teachers}: {why}")
 
 
 def best_scale(z: Tensor, y: Tensor) -> float:

@@ -14,7 +14,7 @@ from .contenders import Contender, Task, chosen
 from .entry import Entry, Images
 from .rows import CompareRow, check_rows_file, plain, read_compare_rows
 from .rules import Rules, checksum, rounded_up_time, time_text
-from .trials import some, without_held_out
+from .trials import subset, without_held_out
 
 
 def run(
@@ -48,7 +48,7 @@ def load_images(rules: Rules, data_dir: Path | None = None) -> Images:
     whole = Task(data.load(rules.data, "train", data_dir), data.info(rules.data), rules.recipe, rules.seed)
     test = data.load(rules.data, "test", data_dir)
     first = torch.arange(min(len(test), rules.limit or len(test)))
-    return Images(*without_held_out(whole), whole, some(test, first))
+    return Images(*without_held_out(whole), whole, subset(test, first))
 
 
 def _fits(row: CompareRow, rules: Rules, images: Images) -> bool:

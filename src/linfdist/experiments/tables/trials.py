@@ -32,10 +32,10 @@ def without_held_out(task: Task) -> tuple[Task, Dataset]:
         raise ValueError(f"{count} training images: some are held out, which takes at least {EVERY}")
     out = torch.zeros(count, dtype=torch.bool)
     out[spread_out(min(HELD_OUT, count // EVERY), count)] = True
-    return replace(task, dataset=some(task.dataset, ~out)), some(task.dataset, out)
+    return replace(task, dataset=subset(task.dataset, ~out)), subset(task.dataset, out)
 
 
-def some(dataset: Dataset, which: torch.Tensor) -> Dataset:
+def subset(dataset: Dataset, which: torch.Tensor) -> Dataset:
     return Dataset(dataset.name, dataset.images[which], dataset.labels[which], dataset.classes)
 
 
